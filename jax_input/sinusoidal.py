@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from jax_input import fixed_point, phase
 from jax_input.phase import Turns
-from jax_input.requirements import require_dtype, require_size
+from jax_input.requirements import require_dtype, require_positions, require_size
 
 _BLOCK = 64
 _QUARTER_TURN = np.uint64(1 << 62)
@@ -128,7 +128,7 @@ def encode_positions(
 
     Source: Vaswani et al. 2017, section 3.5. Reference: ``torch_ref.encode_positions``.
     """
-    positions = _require_positions(positions)
+    positions = require_positions(positions)
     encode = _encode_real if positions.dtype == np.float32 else _encode
     d_model = require_size("d_model", d_model)
     return encode(positions, d_model, _require_sinusoid(sinusoid), require_dtype(dtype))
@@ -138,10 +138,11 @@ def encode_positions(
 def _encode(positions: Array, d_model: int, sinusoid: Sinusoid, dtype: np.dtype) -> Array:
     with jax.enable_x64(True):
         frequency, quarter = _columns(d_model, sinusoid, positions.ndim)
-        if jnp.issubdtype(positions.dtype, jnp.floating):
+        invalid: Array | None
+        if positions.dtype == np.float32:
             whole, fraction, negative, invalid = phase.split_real(positions[..., None])
-            angle = phase.multiply_fraction(fraction, frequency)
-            angle = phase.add(phase.multiply(whole, frequency), angle)
+            part = phase.multiply_fraction(fraction, frequency)
+            angle = phase.add(phase.multiply(whole, frequency), part)
         else:
             whole, negative, invalid = phase.split_integer(positions[..., None])
             angle = phase.multiply(whole, frequency)
@@ -229,38 +230,3 @@ def _require_sinusoid(sinusoid: Sinusoid) -> Sinusoid:
             "Pass one of the named conventions, such as jax_input.PAPER, or build your own."
         )
     return sinusoid
-
-
-def _require_positions(positions: ArrayLike) -> Array:
-    """Return positions that fit 32 bits; those whose values are known are looked at."""
-    if isinstance(positions, (float, list, tuple)):
-        positions = np.asarray(positions)
-        if positions.dtype == np.float64:  # Python floats have no width of their own
-            positions = positions.astype(np.float32)
-    if not isinstance(positions, jax.Array):
-        positions = np.asarray(positions)
-    kind = positions.dtype
-    is_real = kind == np.float32
-    if not is_real and not jnp.issubdtype(kind, jnp.integer):
-        raise TypeError(
-            f"`positions` must be integers or float32, got {kind}. Cast them: 16-bit floats do not "
-            "hold the integers above 256 (bfloat16) or 2,048 (float16), and float64 is not offered."
-        )
-    if isinstance(positions, jax.core.Tracer) or (
-        not is_real and jnp.iinfo(kind).max < phase.LIMIT
-    ):
-        return positions
-    known = np.asarray(positions)
-    highest = phase.LIMIT if is_real else phase.LIMIT - 1
-    within = (
-        (known >= -phase.LIMIT) & (known <= highest)
-        if known.dtype.kind != "u"
-        else known <= highest
-    )
-    if not within.all():
-        place = np.unravel_index(np.argmin(within), within.shape)
-        raise ValueError(
-            f"`positions` holds {known[place]} at {[int(axis) for axis in place]}, but must be from "
-            "-(2**31) to 2**31 - 1. Reduce it, or count from a nearer start."
-        )
-    return jnp.asarray(known if is_real else known.astype(np.int32))

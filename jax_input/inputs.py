@@ -1,0 +1,133 @@
+"""Dropout, and the input part as a whole: embed, add positions, drop."""
+
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import Bool, Float, Integer, Key, UInt32
+
+from jax_input.arrays import require_floats
+from jax_input.embedding import embed_tokens
+from jax_input.positions import add_positions
+from jax_input.rounding import product, round_to, widen
+
+PRNGKey = Key[Array, ""] | UInt32[Array, " words"]
+
+
+def dropout(
+    x: Float[ArrayLike, "*shape"],
+    rate: int | float,
+    *,
+    key: PRNGKey | None = None,
+    mask: Bool[ArrayLike, "*shape"] | None = None,
+) -> Float[Array, "*shape"]:
+    """Set a random part of the elements to zero and scale the others up.
+
+    Kept elements are multiplied by 1 / (1 - rate), taken in float32, and rounded once to the dtype
+    of ``x`` (in float64 where ``x`` is). Each element is drawn for itself. Without ``key`` and
+    ``mask`` the result is ``x``.
+
+    Args:
+      x: any shape.
+      rate: the chance of a zero, from 0 to 1, known when the program is built; 1 gives zeros.
+      key: draws the mask. One key gives one mask: split it between layers and steps, and
+        before ``jax.vmap``.
+      mask: True = keep, of the shape of ``x``; the way to give two frameworks the same mask.
+
+    Returns:
+      The shape and dtype of ``x``. A dropped NaN is zero.
+
+    Raises:
+      TypeError: if ``x`` holds no supported floats, ``rate`` is no number known when the program is
+        built, or ``mask`` is not boolean.
+      ValueError: if ``rate`` is not in [0, 1], ``mask`` has another shape than ``x``, or ``key``
+        and ``mask`` are both given.
+
+    Source: Vaswani et al. 2017, section 5.4. Reference: ``torch_ref.dropout``.
+    """
+    x = require_floats("x", x)
+    rate = _require_rate(rate)
+    if key is not None and mask is not None:
+        raise ValueError("`key` and `mask` are both given. Pass the one that is to decide.")
+    if mask is not None:
+        kept = _require_mask(mask, x.shape)
+    elif key is None or rate == 0:
+        return x
+    else:
+        kept = jax.random.bernoulli(key, np.float32(1 - rate), x.shape)
+    if rate == 1:
+        return jnp.zeros_like(x)
+    wide = widen(x)
+    # Selected on both sides of the product, so that neither it nor its transpose meets a sum.
+    scaled = product(jnp.where(kept, wide, 0), 1 / (1 - rate))
+    return round_to(jnp.where(kept, scaled, 0), x.dtype)
+
+
+def transformer_input(
+    token_ids: Integer[ArrayLike, "*batch seq_len"] | list,
+    embedding: Float[ArrayLike, "vocab_size d_model"],
+    table: Float[ArrayLike, "max_len d_model"],
+    *,
+    positions: Integer[ArrayLike, "*batch seq_len"]
+    | Integer[ArrayLike, " seq_len"]
+    | list
+    | None = None,
+    scale: int | float | Literal["sqrt"] | None = "sqrt",
+    padding_idx: int | None = None,
+    dropout_rate: int | float = 0.0,
+    dropout_key: PRNGKey | None = None,
+) -> Float[Array, "*batch seq_len d_model"]:
+    """Look up and scale the tokens, add the rows of their positions, drop.
+
+    Args:
+      token_ids: integers in [0, vocab_size); see ``embed_tokens`` for others.
+      embedding: one row per token.
+      table: one row per position; the result has its dtype.
+      positions: the row each token takes; by default 0, 1, ...
+      scale: of the embedding, as ``embed_tokens`` takes it.
+      padding_idx: the id whose row gets no gradient.
+      dropout_rate: the chance of a zero, where there is a ``dropout_key``.
+      dropout_key: draws the mask; None drops nothing.
+
+    Returns:
+      ``token_ids.shape + (d_model,)``.
+
+    Raises:
+      TypeError: as ``embed_tokens``, ``add_positions`` and ``dropout``.
+      ValueError: as these.
+
+    Source: Vaswani et al. 2017, section 3.4 and 3.5. Reference: ``torch_ref.transformer_input``.
+    """
+    dtype = require_floats("table", table).dtype
+    x = embed_tokens(token_ids, embedding, scale=scale, padding_idx=padding_idx, dtype=dtype)
+    x = add_positions(x, table, positions=positions)
+    return dropout(x, dropout_rate, key=dropout_key)
+
+
+def _require_rate(rate: Any) -> float:
+    if isinstance(rate, bool) or not isinstance(rate, (int, float, np.integer, np.floating)):
+        kind = "JAX array" if isinstance(rate, jax.Array) else f"{type(rate).__name__} {rate!r}"
+        raise TypeError(
+            f"`rate` must be a Python number from 0 to 1, got a {kind}. It is part of the program: "
+            "pass float(rate)."
+        )
+    if not 0 <= rate <= 1:
+        raise ValueError(f"`rate` must be from 0 to 1, the chance of a zero, got {rate!r}.")
+    return float(rate)
+
+
+def _require_mask(mask: Any, shape: tuple[int, ...]) -> Bool[Array, "*shape"]:
+    kept = jnp.asarray(mask)
+    if kept.dtype != np.bool_:
+        raise TypeError(
+            f"`mask` must be boolean with True = keep, got {kept.dtype}. Write mask == 1."
+        )
+    if kept.shape != shape:
+        raise ValueError(
+            f"`mask` must have the shape of `x`, {list(shape)}, got {list(kept.shape)}. "
+            "Use jnp.broadcast_to to share it."
+        )
+    return kept

@@ -1,0 +1,252 @@
+"""Flax NNX modules of the input part: they own the variables, the pure functions compute.
+
+The embedding is an ``nnx.Param``, the position table a ``Constant``, whose gradient is exactly
+zero. Give optimizers ``wrt=nnx.Param``: a wider filter with weight decay moves the table, and then
+the module and ``jax_input.restore`` refuse it.
+"""
+
+from typing import Literal
+
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax import Array
+from jax.nn.initializers import Initializer
+from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import Float, Integer
+
+from jax_input.embedding import OutOfRange, embed_tokens
+from jax_input.inputs import dropout, transformer_input
+from jax_input.origin import require_position_table
+from jax_input.positions import add_positions
+from jax_input.sinusoidal import PAPER, Sinusoid, sinusoidal_table
+
+__all__ = ["Constant", "Embed", "PositionalEncoding", "TransformerInput"]
+
+Randomness = nnx.Rngs | nnx.RngStream | Array
+_NORMAL = nnx.initializers.normal(1.0)
+_NO_TOKENS = np.zeros(0, np.int32)
+
+
+class Constant(nnx.Variable):
+    """State that is saved and moved with its module, and is not trained."""
+
+
+class Embed(nnx.Module):
+    """``embed_tokens`` with its parameter ``embedding``.
+
+    Args:
+      vocab_size: rows of the embedding.
+      d_model: columns of the embedding.
+      scale: None, a number, or "sqrt" for sqrt(d_model).
+      padding_idx: the row that starts at zero and gets no gradient.
+      out_of_range: what an id without a row does, as in ``embed_tokens``.
+      zero_padding: read zeros at ``padding_idx``, whatever is stored.
+      dtype: of the result; by default ``param_dtype``.
+      param_dtype: of the embedding.
+      embedding_init: called as ``(key, shape, dtype)``; the padding row is set to zero after it.
+      rngs: its stream "params" draws the embedding.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        d_model: int,
+        scale: float | Literal["sqrt"] | None = None,
+        padding_idx: int | None = None,
+        out_of_range: OutOfRange = "error",
+        zero_padding: bool = False,
+        dtype: DTypeLike | None = None,
+        param_dtype: DTypeLike = jnp.float32,
+        embedding_init: Initializer = _NORMAL,
+        rngs: nnx.Rngs,
+    ) -> None:
+        """Draw the embedding; raises as ``embed_tokens``."""
+        self.scale = scale
+        self.padding_idx = padding_idx
+        self.out_of_range = out_of_range
+        self.zero_padding = zero_padding
+        self.dtype = dtype
+        size = (vocab_size, d_model)
+        self.embedding = _embedding(embedding_init, rngs, size, param_dtype, padding_idx)
+        self(_NO_TOKENS)
+
+    def __call__(self, token_ids: Integer[ArrayLike, "*batch"]) -> Float[Array, "*batch d_model"]:
+        """Look up and scale the tokens; raises as ``embed_tokens``."""
+        return embed_tokens(
+            token_ids,
+            self.embedding[...],
+            scale=self.scale,
+            padding_idx=self.padding_idx,
+            dtype=self.dtype,
+            out_of_range=self.out_of_range,
+            zero_padding=self.zero_padding,
+        )
+
+
+class PositionalEncoding(nnx.Module):
+    """``add_positions`` and ``dropout``, with the table as a ``Constant``.
+
+    Args:
+      d_model: columns of the table.
+      max_len: rows of the table.
+      dropout_rate: the chance of a zero.
+      deterministic: True drops nothing; set by ``train()`` and ``eval()``, and by the call.
+      dtype: of the table; the sum has the dtype of ``x``.
+      sinusoid: the convention.
+      rngs: its stream "dropout" draws the masks; None where none are drawn.
+    """
+
+    def __init__(
+        self,
+        *,
+        d_model: int,
+        max_len: int = 5000,
+        dropout_rate: float = 0.1,
+        deterministic: bool = False,
+        dtype: DTypeLike = jnp.float32,
+        sinusoid: Sinusoid = PAPER,
+        rngs: nnx.Rngs | None = None,
+    ) -> None:
+        """Build the table; raises as ``sinusoidal_table`` and ``dropout``."""
+        self.shape = (max_len, d_model)
+        self.dropout_rate = dropout_rate
+        self.deterministic = deterministic
+        self.sinusoid = sinusoid
+        table = sinusoidal_table(max_len, d_model, sinusoid=sinusoid, dtype=dtype)
+        self.position_table, self.dtype = Constant(table), table.dtype
+        self.rngs = nnx.data(None if rngs is None else rngs.dropout.fork())
+        dropout(table, dropout_rate)  # refuses a wrong rate
+
+    def __call__(
+        self,
+        x: Float[Array, "*batch seq_len d_model"],
+        positions: Integer[ArrayLike, "*batch seq_len"] | None = None,
+        *,
+        deterministic: bool | None = None,
+        rngs: Randomness | None = None,
+    ) -> Float[Array, "*batch seq_len d_model"]:
+        """Add the rows and drop; raises as ``TransformerInput``."""
+        table = self.position_table[...]
+        table = require_position_table(table, self.shape, self.dtype, self.sinusoid)
+        x = add_positions(x, table, positions=positions)
+        return dropout(x, self.dropout_rate, key=_dropout_key(self, deterministic, rngs))
+
+
+class TransformerInput(nnx.Module):
+    """``transformer_input`` with its parameter ``embedding`` and its constant ``position_table``.
+
+    Args:
+      vocab_size: rows of the embedding.
+      d_model: columns of both tables.
+      max_len: rows of the position table.
+      scale: None, a number, or "sqrt" for sqrt(d_model).
+      padding_idx: the row of the embedding that starts at zero and gets no gradient.
+      dropout_rate: the chance of a zero.
+      deterministic: True drops nothing; set by ``train()`` and ``eval()``, and by the call.
+      dtype: of the position table and of the result.
+      param_dtype: of the embedding.
+      sinusoid: the convention.
+      embedding_init: called as ``(key, shape, dtype)``; the padding row is set to zero after it.
+      rngs: its stream "params" draws the embedding, its stream "dropout" the masks.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        d_model: int,
+        max_len: int = 5000,
+        scale: float | Literal["sqrt"] | None = "sqrt",
+        padding_idx: int | None = None,
+        dropout_rate: float = 0.1,
+        deterministic: bool = False,
+        dtype: DTypeLike = jnp.float32,
+        param_dtype: DTypeLike = jnp.float32,
+        sinusoid: Sinusoid = PAPER,
+        embedding_init: Initializer = _NORMAL,
+        rngs: nnx.Rngs,
+    ) -> None:
+        """Draw and build both tables; raises as ``sinusoidal_table`` and ``transformer_input``."""
+        self.shape = (max_len, d_model)
+        self.scale = scale
+        self.padding_idx = padding_idx
+        self.dropout_rate = dropout_rate
+        self.deterministic = deterministic
+        self.sinusoid = sinusoid
+        size = (vocab_size, d_model)
+        self.embedding = _embedding(embedding_init, rngs, size, param_dtype, padding_idx)
+        table = sinusoidal_table(max_len, d_model, sinusoid=sinusoid, dtype=dtype)
+        self.position_table, self.dtype = Constant(table), table.dtype
+        self.rngs = nnx.data(rngs.dropout.fork())
+        self(_NO_TOKENS, deterministic=True)
+
+    def __call__(
+        self,
+        token_ids: Integer[ArrayLike, "*batch seq_len"],
+        positions: Integer[ArrayLike, "*batch seq_len"] | None = None,
+        *,
+        deterministic: bool | None = None,
+        rngs: Randomness | None = None,
+    ) -> Float[Array, "*batch seq_len d_model"]:
+        """Embed, add the rows, drop.
+
+        Args:
+          token_ids: as in ``embed_tokens``.
+          positions: the row each token takes; by default 0, 1, ...
+          deterministic: True drops nothing; by default what the module is set to.
+          rngs: what draws the mask; by default the module's own stream.
+
+        Returns:
+          ``token_ids.shape + (d_model,)`` in ``dtype``; NaN where ``position_table`` is traced and
+          its first two rows are not those of ``sinusoid``.
+
+        Raises:
+          ValueError, TypeError: as ``transformer_input``; if ``position_table`` is not the table
+            of the module (four rows are looked at); if entries are to be dropped without ``rngs``.
+        """
+        table = self.position_table[...]
+        return transformer_input(
+            token_ids,
+            self.embedding[...],
+            require_position_table(table, self.shape, self.dtype, self.sinusoid),
+            positions=positions,
+            scale=self.scale,
+            padding_idx=self.padding_idx,
+            dropout_rate=self.dropout_rate,
+            dropout_key=_dropout_key(self, deterministic, rngs),
+        )
+
+
+def _embedding(
+    init: Initializer,
+    rngs: nnx.Rngs,
+    shape: tuple[int, int],
+    dtype: DTypeLike,
+    padding_idx: int | None,
+) -> nnx.Param:
+    """Return the parameter, its padding row zero."""
+    parameter = nnx.Param(init(rngs.params(), shape, dtype))  # takes over metadata of the init
+    if padding_idx is not None:
+        parameter[...] = parameter[...].at[padding_idx].set(0)
+    return parameter
+
+
+def _dropout_key(
+    module: PositionalEncoding | TransformerInput,
+    deterministic: bool | None,
+    rngs: Randomness | None,
+) -> Array | None:
+    """Return a key where entries are to be dropped."""
+    is_off = module.deterministic if deterministic is None else deterministic
+    if is_off or module.dropout_rate == 0:
+        return None
+    if (source := module.rngs if rngs is None else rngs) is None:
+        raise ValueError(
+            f"`rngs` is None, but `dropout_rate` is {module.dropout_rate} and `deterministic` is "
+            "False. Pass rngs to the constructor or to the call, or call eval()."
+        )
+    if isinstance(source, nnx.Rngs):
+        return source.dropout()
+    return source() if isinstance(source, nnx.RngStream) else source

@@ -1,0 +1,94 @@
+"""What a case of the suite is: two sides, and the exact value that both are held against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from jaxtyping import Shaped
+
+ExactKind = Literal["exact", "reference in float64"]
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """What both sides should have computed, and how far off they may be.
+
+    Attributes:
+      exact: float64, or integers or truth values.
+      ceiling: the largest absolute error that dtype, operation and data allow: one for all
+        elements, or one for each (where sums have very different lengths). Derived, never tried
+        out.
+      reason: what it is derived from, in a few words.
+      same_bits: whether both sides promise the same bits.
+      exact_kind: "exact" is a closed form or integer arithmetic; the same computation done in
+        float64 is a "reference in float64".
+      reference_ceiling: where the reference is known to be worse than the port (a published
+        float32 formula), the largest error that is accepted of it.
+    """
+
+    exact: Shaped[np.ndarray, "*shape"]
+    ceiling: float | np.ndarray
+    reason: str
+    same_bits: bool
+    exact_kind: ExactKind = "exact"
+    reference_ceiling: float | np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what would make a verdict meaningless.
+
+        Raises:
+          TypeError: if ``exact`` is neither float64 nor whole.
+          ValueError: if a ceiling is none, or has no reason.
+        """
+        if self.exact.dtype != np.float64 and self.exact.dtype.kind not in "iub":
+            raise TypeError(
+                f"`exact` must hold float64, integers or bools, got {self.exact.dtype.name}. "
+                "Compute it in float64: what float32 holds has been rounded."
+            )
+        _require_ceiling("ceiling", self.ceiling, self.exact.shape)
+        if self.reference_ceiling is not None:
+            _require_ceiling("reference_ceiling", self.reference_ceiling, self.exact.shape)
+        if not self.reason.strip():
+            raise ValueError("`reason` must say what `ceiling` is derived from, got nothing.")
+
+
+def _require_ceiling(name: str, ceiling: float | np.ndarray, shape: tuple[int, ...]) -> None:
+    if isinstance(ceiling, np.ndarray) and ceiling.shape != shape:
+        raise ValueError(
+            f"`{name}` has shape {ceiling.shape}, `exact` {shape}. Give one number, or one each."
+        )
+    if not np.all((np.asarray(ceiling) >= 0) & np.isfinite(ceiling)):
+        raise ValueError(f"`{name}` must be finite and at least 0, got {ceiling}.")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison of the suite.
+
+    Attributes:
+      id: ``<concept>/<case>[parameters]``.
+      dtype: name of the dtype that it is about.
+      port: computes the tensors of the side under test, by name.
+      reference: computes the same with the reference.
+      expected: gives the exact values.
+      default: whether a plain ``parity run`` runs it.
+      needs: what has to be there: "torch", "models".
+    """
+
+    id: str
+    dtype: str
+    port: Callable[[], Mapping[str, np.ndarray]]
+    reference: Callable[[], Mapping[str, np.ndarray]]
+    expected: Callable[[], Mapping[str, Tensor]]
+    default: bool = True
+    needs: tuple[str, ...] = ("torch",)
+
+    @property
+    def concept(self) -> str:
+        """The part of the id before the first slash."""
+        return self.id.partition("/")[0]

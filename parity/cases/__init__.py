@@ -1,0 +1,14 @@
+"""The suite's own cases, a concept a file, each comparing ``jax_input`` with ``torch_ref``."""
+
+import importlib
+from collections.abc import Iterator
+
+from parity.case import Case
+
+CONCEPTS = ("positions", "sinusoidal", "embedding", "inputs", "linen", "nnx", "minilm")
+
+
+def all_cases() -> Iterator[Case]:
+    """Yield every case, concept by concept; a concept's file is loaded when its turn comes."""
+    for concept in CONCEPTS:
+        yield from importlib.import_module(f"parity.cases.{concept}").cases()

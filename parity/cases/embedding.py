@@ -1,0 +1,208 @@
+"""The scaled look-up, its gradient, the padding row, and ids without a row."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import jax_input
+import torch_ref
+from parity.case import Case, Tensor
+from parity.cases.expected import FLOATS, product, rng, rounded, total, whole
+from parity.cases.sides import MODES, Arrays, on_jax, on_torch, torch_dtype
+from parity.formats import round_to
+
+# sqrt(300) is no power of two, so that a missing rounding shows.
+_VOCAB, _WIDTH = 23, 300
+_IDS = {
+    "batch": [[0, 22, 5, 5, 7], [7, 5, 0, 1, 0]],
+    "length 1": [[3], [0]],
+    "one sequence": [4, 4, 22],
+}
+
+
+def cases() -> Iterator[Case]:
+    """Yield the cases of ``jax_input.embed_tokens``."""
+    for mode in MODES:
+        for dtype in FLOATS:
+            default = mode == "jit" or dtype == "float32"
+            yield _look_up("rows", dtype, dtype, mode, default=default)
+            yield _look_up("scale", dtype, dtype, mode, default=default, scale="sqrt")
+        yield _look_up("scale", "float32", "bfloat16", mode, scale="sqrt")
+        yield _look_up("padding", "float32", "float32", mode, scale=1.7, padding_idx=5)
+        yield _look_up("padding", "float32", "float32", mode, padding_idx=5, zero_padding=True)
+        yield from (_out_of_range(policy, mode) for policy in ("nan", "clip", "zero"))
+    yield _look_up("scale", "float32", "float16", "jit", scale="sqrt")
+    for ids in ("length 1", "one sequence"):
+        yield _look_up("rows", "float32", "float32", "jit", ids=ids)
+    for param_dtype, dtype in (("float32", "bfloat16"), ("bfloat16", "bfloat16")):
+        yield from (_hits(param_dtype, dtype, mode) for mode in MODES)
+    yield from (_empty(mode) for mode in MODES)
+
+
+def _embedding(dtype: str) -> np.ndarray:
+    return round_to(rng(2).normal(size=(_VOCAB, _WIDTH)), dtype)
+
+
+def _case(
+    name: str,
+    term: str,
+    arrays: Arrays,
+    cotangent: np.ndarray,
+    dtype: str,
+    expected: dict[str, Tensor],
+    *,
+    jit: bool,
+    default: bool = True,
+    **options: Any,
+) -> Case:
+    return Case(
+        name,
+        dtype,
+        lambda: on_jax(
+            lambda token_ids, embedding: jax_input.embed_tokens(
+                token_ids, embedding, dtype=dtype, **options
+            ),
+            arrays,
+            name=term,
+            cotangents={term: cotangent},
+            jit=jit,
+        ),
+        lambda: on_torch(
+            lambda token_ids, embedding: torch_ref.embed_tokens(
+                token_ids, embedding, dtype=torch_dtype(dtype), **options
+            ),
+            arrays,
+            name=term,
+            cotangents={term: cotangent},
+        ),
+        lambda: expected,
+        default=default,
+    )
+
+
+def _look_up(
+    term: str,
+    param_dtype: str,
+    dtype: str,
+    mode: str,
+    *,
+    ids: str = "batch",
+    default: bool = True,
+    **options: Any,
+) -> Case:
+    token_ids = np.array(_IDS[ids], np.int32)
+    embedding = _embedding(param_dtype)
+    cotangent = round_to(rng(3).normal(size=(*token_ids.shape, _WIDTH)), dtype)
+    scale = options.get("scale")
+    factor = 1.0 if scale is None else _WIDTH**0.5 if scale == "sqrt" else scale
+    rows = embedding.astype(np.float64)[token_ids]
+    is_padding = (token_ids == options.get("padding_idx"))[..., None]
+    if options.get("zero_padding"):
+        rows = np.where(is_padding, 0.0, rows)
+    output = rounded(rows, dtype) if scale is None else product(rows, factor, dtype)
+    gradient = _gradient(
+        token_ids, np.where(is_padding, 0, cotangent.astype(np.float64) * factor), param_dtype
+    )
+    named = ", ".join(f"{key} {value}" for key, value in options.items())
+    shape = f"{ids}, " if ids != "batch" else ""
+    kinds = dtype if dtype == param_dtype else f"{param_dtype} to {dtype}"
+    return _case(
+        f"embedding/{term}[{kinds}, {shape}{f'{named}, ' if named else ''}{mode}]",
+        term,
+        {"token_ids": token_ids, "embedding": embedding},
+        cotangent,
+        dtype,
+        {term: output, "gradient/embedding": gradient},
+        jit=mode == "jit",
+        default=default,
+        **options,
+    )
+
+
+def _gradient(token_ids: np.ndarray, terms: np.ndarray, dtype: str) -> Tensor:
+    """Expect the sums of the terms by token, and exact zeros where there are none."""
+    sums, sizes, hits = np.zeros((_VOCAB, _WIDTH)), np.zeros((_VOCAB, _WIDTH)), np.zeros(_VOCAB)
+    np.add.at(sums, token_ids, terms)
+    np.add.at(sizes, token_ids, np.abs(terms))
+    np.add.at(hits, token_ids, 1)
+    return total(sums, sizes, hits[:, None], dtype)
+
+
+def _out_of_range(policy: str, mode: str) -> Case:
+    token_ids = np.array([[1, 23, -1, 22], [-24, 0, 2**31 - 1, 23]], np.int32)
+    embedding = _embedding("float32")
+    cotangent = round_to(rng(4).normal(size=(2, 4, _WIDTH)), "float32")
+    outside = ((token_ids < 0) | (token_ids >= _VOCAB))[..., None]
+    nearest = np.clip(token_ids, 0, _VOCAB - 1)
+    rows, terms = embedding.astype(np.float64)[nearest], cotangent.astype(np.float64)
+    if policy != "clip":
+        rows = np.where(outside, np.nan if policy == "nan" else 0.0, rows)
+        terms = np.where(outside, 0.0, terms)
+    return _case(
+        f"embedding/out_of_range[{policy}, {mode}]",
+        "rows",
+        {"token_ids": token_ids, "embedding": embedding},
+        cotangent,
+        "float32",
+        {
+            "rows": rounded(rows, "float32"),
+            "gradient/embedding": _gradient(nearest, terms, "float32"),
+        },
+        jit=mode == "jit",
+        out_of_range=policy,
+    )
+
+
+def _hits(param_dtype: str, dtype: str, mode: str) -> Case:
+    """Hit one row 4,096 times with ones: a sum in bfloat16 stops at 256."""
+    token_ids = np.zeros(4_096, np.int32)
+    embedding = round_to(rng(5).normal(size=(4, 2)), param_dtype)
+    exact = np.zeros((4, 2))
+    exact[0] = 4_096
+    reason = "a sum of 4,096 ones is exact in float32, and a power of two in every format"
+    gradient = Tensor(exact, 0.0, reason, same_bits=True)
+    return _case(
+        f"embedding/hits[{param_dtype} to {dtype}, {mode}]",
+        "rows",
+        {"token_ids": token_ids, "embedding": embedding},
+        round_to(np.ones((4_096, 2)), dtype),
+        dtype,
+        {
+            "rows": rounded(embedding.astype(np.float64)[token_ids], dtype),
+            "gradient/embedding": gradient,
+        },
+        jit=mode == "jit",
+    )
+
+
+def _empty(mode: str) -> Case:
+    """Look up nothing: the shape is kept and the gradient is zero."""
+    arrays = {"token_ids": np.zeros((0, 5), np.int32), "embedding": _embedding("float32")}
+
+    def shaped(results: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {
+            "shape": np.array(results["rows"].shape, np.int64),
+            "gradient/embedding": results["gradient/embedding"],
+        }
+
+    inner = _case(
+        f"embedding/empty[{mode}]",
+        "rows",
+        arrays,
+        np.zeros((0, 5, _WIDTH), np.float32),
+        "float32",
+        {
+            "shape": whole(np.array([0, 5, _WIDTH])),
+            "gradient/embedding": Tensor(np.zeros((_VOCAB, _WIDTH)), 0.0, "no terms", True),
+        },
+        jit=mode == "jit",
+        scale="sqrt",
+    )
+    return Case(
+        inner.id,
+        inner.dtype,
+        lambda: shaped(dict(inner.port())),
+        lambda: shaped(dict(inner.reference())),
+        inner.expected,
+    )

@@ -1,0 +1,109 @@
+"""The linen modules, with their constants and with parameters alone."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from jax_input import linen
+from parity.case import Case
+from parity.cases import modules
+from parity.cases.expected import FLOATS
+from parity.cases.modules import RATE, Shell
+from parity.cases.problem import Problem, problem
+
+
+def cases() -> Iterator[Case]:
+    """Yield the cases of ``jax_input.linen``."""
+    for dtype in FLOATS:
+        yield modules.terms(_SHELL, problem(dtype), f"padding right, {dtype}, jit")
+        yield modules.dropout(_SHELL, dtype)
+    yield modules.terms(_SHELL, problem("float32", "left"), "padding left, float32, jit")
+    yield modules.terms(
+        _SHELL, problem("float32", "left"), "padding left, float32, eager", default=False
+    )
+    for padding in ("right", "left"):
+        given = problem("float32", padding)
+        parameters = f"params alone, padding {padding}, float32, jit"
+        yield modules.terms(_PARAMS_ALONE, given, parameters)
+    yield modules.halves(_SHELL, "bfloat16")
+    yield modules.fresh(_SHELL)
+
+
+def _embed(given: Problem) -> Callable[..., Any]:
+    vocab_size, d_model = given.embedding.shape
+
+    def embed(token_ids: Any, embedding: Any, scale: Any) -> Any:
+        module = linen.Embed(
+            vocab_size=vocab_size,
+            d_model=d_model,
+            scale=scale,
+            padding_idx=given.padding_idx,
+            dtype=given.dtype,
+        )
+        return module.apply({"params": {"embedding": embedding}}, token_ids)
+
+    return embed
+
+
+def _module(given: Problem) -> linen.TransformerInput:
+    return linen.TransformerInput(
+        **given.sizes, padding_idx=given.padding_idx, dropout_rate=RATE, dtype=given.dtype
+    )
+
+
+def _forward(given: Problem) -> Callable[..., Any]:
+    module = _module(given)
+    constants = module.init(jax.random.key(0), given.token_ids, None, True)["constants"]
+
+    def forward(token_ids: Any, embedding: Any, positions: Any = None) -> Any:
+        variables = {"params": {"embedding": embedding}, "constants": constants}
+        return module.apply(variables, token_ids, positions, True)
+
+    return forward
+
+
+def _params_alone(given: Problem) -> Callable[..., Any]:
+    module = _module(given)
+
+    def forward(token_ids: Any, embedding: Any, positions: Any = None) -> Any:
+        return module.apply({"params": {"embedding": embedding}}, token_ids, positions, True)
+
+    return forward
+
+
+def _halves(given: Problem) -> Callable[..., Any]:
+    embed = _embed(given)
+    encode = linen.PositionalEncoding(
+        d_model=given.embedding.shape[1], max_len=64, dtype=given.dtype, deterministic=True
+    )
+    constants = encode.init({}, np.zeros((1, 1, encode.d_model), np.float32))
+
+    def forward(token_ids: Any, embedding: Any, positions: Any) -> Any:
+        return encode.apply(constants, embed(token_ids, embedding, "sqrt"), positions)
+
+    return forward
+
+
+def _train(given: Problem) -> Callable[..., Any]:
+    module = _module(given)
+
+    def forward(token_ids: Any, embedding: Any, positions: Any) -> Any:
+        variables = {"params": {"embedding": embedding}}
+        rngs = {"dropout": jax.random.key(1)}
+        return module.apply(variables, token_ids, positions, False, rngs=rngs)
+
+    return forward
+
+
+def _fresh(vocab_size: int, d_model: int, padding_idx: int) -> np.ndarray:
+    module = linen.TransformerInput(
+        vocab_size=vocab_size, d_model=d_model, max_len=4, padding_idx=padding_idx
+    )
+    variables = module.init(jax.random.key(2), np.zeros((1, 1), np.int32), None, True)
+    return np.asarray(variables["params"]["embedding"])
+
+
+_SHELL = Shell("linen", _embed, _forward, _halves, _train, _fresh)
+_PARAMS_ALONE = Shell("linen", _embed, _params_alone, _halves, _train, _fresh)

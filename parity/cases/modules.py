@@ -1,0 +1,162 @@
+"""A Flax shell against PyTorch's module: forward, gradient, fresh padding row, dropout, halves."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+import torch_ref
+from parity.case import Case, Tensor
+from parity.cases import problem as problems
+from parity.cases.expected import whole
+from parity.cases.problem import Problem, problem
+from parity.cases.sides import on_jax, on_torch, torch_dtype
+
+RATE = 0.25
+
+
+@dataclass(frozen=True)
+class Shell:
+    """How one framework's modules are called, as functions of arrays.
+
+    Attributes:
+      name: of the concept.
+      embed: the look-up alone, of ``(problem) -> (token_ids, embedding, scale) -> array``.
+      forward: the whole without dropout, ``(problem) -> (token_ids, embedding, positions=None)``.
+      halves: the look-up, then the positions, by the two half modules, as ``forward``.
+      train: the whole with dropout, as ``forward``.
+      fresh: the embedding of a new module, ``(vocab_size, d_model, padding_idx) -> array``.
+    """
+
+    name: str
+    embed: Callable[[Problem], Callable[..., Any]]
+    forward: Callable[[Problem], Callable[..., Any]]
+    halves: Callable[[Problem], Callable[..., Any]]
+    train: Callable[[Problem], Callable[..., Any]]
+    fresh: Callable[[int, int, int], np.ndarray]
+
+
+def terms(shell: Shell, given: Problem, parameters: str, *, default: bool = True) -> Case:
+    """Compare the input part term by term."""
+    jit = parameters.endswith("jit")
+    return Case(
+        f"{shell.name}/TransformerInput[{parameters}]",
+        given.dtype,
+        lambda: problems.port(given, shell.embed(given), shell.forward(given), jit=jit),
+        lambda: problems.reference(given, _torch_embed(given), _torch_forward(given)),
+        lambda: problems.expected(given),
+        default=default,
+    )
+
+
+def halves(shell: Shell, dtype: str) -> Case:
+    """Compare the look-up followed by the positions, each a module of its own."""
+    given = problem(dtype, "left")
+    return Case(
+        f"{shell.name}/PositionalEncoding[padding left, {dtype}, jit]",
+        dtype,
+        lambda: on_jax(shell.halves(given), given.arrays, name="sum"),
+        lambda: on_torch(_torch_halves(given), given.arrays, name="sum"),
+        lambda: {"sum": problems.expected(given)["sum"]},
+    )
+
+
+def fresh(shell: Shell) -> Case:
+    """Compare new modules: the padding row is zero, the others are drawn from N(0, 1)."""
+
+    def look(embedding: np.ndarray) -> Mapping[str, np.ndarray]:
+        drawn = np.delete(embedding, 3, axis=0)
+        sigmas = abs(drawn.mean()) * drawn.size**0.5, abs(drawn.std() - 1) * (2 * drawn.size) ** 0.5
+        return {
+            "init/padding": embedding[3].astype(np.float32),
+            "init/normal": np.array([sigma < 5 for sigma in sigmas]),
+        }
+
+    def reference() -> Mapping[str, np.ndarray]:
+        torch.manual_seed(0)
+        module = torch_ref.Embeddings(vocab_size=50, d_model=64, padding_idx=3)
+        return look(module.embedding.detach().numpy())
+
+    def expected() -> Mapping[str, Tensor]:
+        return {
+            "init/padding": Tensor(np.zeros(64), 0.0, "set to zero", same_bits=True),
+            "init/normal": whole(np.array([True, True])),
+        }
+
+    return Case(
+        f"{shell.name}/init[float32]",
+        "float32",
+        lambda: look(shell.fresh(50, 64, 3)),
+        reference,
+        expected,
+    )
+
+
+def dropout(shell: Shell, dtype: str) -> Case:
+    """Let the shell draw its mask, and give PyTorch's module the same."""
+    given = problem(dtype, "nowhere")
+
+    @cache
+    def drawn() -> dict[str, np.ndarray]:
+        return on_jax(shell.train(given), given.arrays, name="dropout")
+
+    def reference() -> Mapping[str, np.ndarray]:
+        mask = problems.mask_of(drawn()["dropout"])
+        arrays = {**given.arrays, "dropout_mask": mask}
+        result = on_torch(_torch_forward(given, training=True), arrays, name="dropout")
+        return result | {"mask": np.array([True, True])}
+
+    return Case(
+        f"{shell.name}/dropout[rate {RATE}, {dtype}, jit]",
+        dtype,
+        lambda: drawn() | {"mask": problems.draws(drawn()["dropout"], RATE)},
+        reference,
+        lambda: {
+            "dropout": problems.dropped(given, problems.mask_of(drawn()["dropout"]), RATE),
+            "mask": whole(np.array([True, True])),
+        },
+    )
+
+
+def _torch_embed(given: Problem) -> Callable[..., torch.Tensor]:
+    vocab_size, d_model = given.embedding.shape
+
+    def embed(token_ids: torch.Tensor, embedding: torch.Tensor, scale: Any) -> torch.Tensor:
+        module = torch_ref.Embeddings(
+            vocab_size=vocab_size,
+            d_model=d_model,
+            scale=scale,
+            padding_idx=given.padding_idx,
+            dtype=torch_dtype(given.dtype),
+        )
+        return torch.func.functional_call(module, {"embedding": embedding}, (token_ids,))
+
+    return embed
+
+
+def _torch_forward(given: Problem, *, training: bool = False) -> Callable[..., torch.Tensor]:
+    module = torch_ref.TransformerInput(
+        **given.sizes,
+        padding_idx=given.padding_idx,
+        dropout_rate=RATE,
+        dtype=torch_dtype(given.dtype),
+    ).train(training)
+
+    def forward(token_ids: torch.Tensor, embedding: torch.Tensor, **rest: Any) -> torch.Tensor:
+        parameters = {"embeddings.embedding": embedding}
+        return torch.func.functional_call(module, parameters, (token_ids,), rest)
+
+    return forward
+
+
+def _torch_halves(given: Problem) -> Callable[..., torch.Tensor]:
+    embed = _torch_embed(given)
+    encode = torch_ref.PositionalEncoding(
+        d_model=given.embedding.shape[1], max_len=64, dtype=torch_dtype(given.dtype)
+    ).eval()
+    return lambda token_ids, embedding, positions: encode(
+        embed(token_ids, embedding, "sqrt"), positions
+    )

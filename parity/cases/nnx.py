@@ -1,0 +1,99 @@
+"""The nnx modules."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx as flax_nnx
+
+from jax_input import nnx
+from parity.case import Case
+from parity.cases import modules
+from parity.cases.expected import FLOATS
+from parity.cases.modules import RATE, Shell
+from parity.cases.problem import Problem, problem
+
+
+def cases() -> Iterator[Case]:
+    """Yield the cases of ``jax_input.nnx``."""
+    for dtype in FLOATS:
+        yield modules.terms(_SHELL, problem(dtype), f"padding right, {dtype}, jit")
+        yield modules.dropout(_SHELL, dtype)
+    yield modules.terms(_SHELL, problem("float32", "left"), "padding left, float32, jit")
+    yield modules.terms(
+        _SHELL, problem("float32", "left"), "padding left, float32, eager", default=False
+    )
+    yield modules.halves(_SHELL, "bfloat16")
+    yield modules.fresh(_SHELL)
+
+
+def _embed(given: Problem) -> Callable[..., Any]:
+    vocab_size, d_model = given.embedding.shape
+
+    def embed(token_ids: Any, embedding: Any, scale: Any) -> Any:
+        module = nnx.Embed(
+            vocab_size=vocab_size,
+            d_model=d_model,
+            scale=scale,
+            padding_idx=given.padding_idx,
+            dtype=jnp.dtype(given.dtype),
+            rngs=flax_nnx.Rngs(0),
+        )
+        module.embedding[...] = embedding
+        return module(token_ids)
+
+    return embed
+
+
+def _whole(given: Problem, *, deterministic: bool) -> Callable[..., Any]:
+    def forward(token_ids: Any, embedding: Any, positions: Any = None) -> Any:
+        module = nnx.TransformerInput(
+            **given.sizes,
+            padding_idx=given.padding_idx,
+            dropout_rate=RATE,
+            dtype=jnp.dtype(given.dtype),
+            rngs=flax_nnx.Rngs(0, dropout=1),
+        )
+        module.embedding[...] = embedding
+        (module.eval if deterministic else module.train)()
+        return module(token_ids, positions)
+
+    return forward
+
+
+def _halves(given: Problem) -> Callable[..., Any]:
+    embed = _embed(given)
+
+    def forward(token_ids: Any, embedding: Any, positions: Any) -> Any:
+        encode = nnx.PositionalEncoding(
+            d_model=given.embedding.shape[1],
+            max_len=64,
+            dtype=jnp.dtype(given.dtype),
+            rngs=flax_nnx.Rngs(0),
+        )
+        encode.eval()
+        return encode(embed(token_ids, embedding, "sqrt"), positions)
+
+    return forward
+
+
+def _fresh(vocab_size: int, d_model: int, padding_idx: int) -> np.ndarray:
+    module = nnx.TransformerInput(
+        vocab_size=vocab_size,
+        d_model=d_model,
+        max_len=4,
+        padding_idx=padding_idx,
+        rngs=flax_nnx.Rngs(2),
+    )
+    return np.asarray(module.embedding[...])
+
+
+_SHELL = Shell(
+    "nnx",
+    _embed,
+    lambda given: _whole(given, deterministic=True),
+    _halves,
+    lambda given: _whole(given, deterministic=False),
+    _fresh,
+)

@@ -1,0 +1,125 @@
+"""Position numbers, and the rows they add."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+import jax_input
+import torch_ref
+from parity.case import Case, Tensor
+from parity.cases.expected import FLOATS, half_ulp, rng, total, whole
+from parity.cases.sides import MODES, on_jax, on_torch
+from parity.formats import round_to
+
+_PADDING = {
+    "right": [[1, 1, 1, 0, 0], [1, 0, 0, 0, 0]],
+    "left": [[0, 0, 1, 1, 1], [0, 0, 0, 0, 1]],
+    "gaps": [[1, 0, 1, 1, 0], [0, 1, 0, 0, 1]],
+    "everywhere": [[0, 0, 0, 0, 0], [1, 1, 1, 1, 1]],
+    "length 1": [[1], [0]],
+}
+
+
+def cases() -> Iterator[Case]:
+    """Yield the cases of ``jax_input.positions``."""
+    yield from (_ids(offset, mode) for mode in MODES for offset in (0, 3, 131_071))
+    yield from (_mask(side, mode) for mode in MODES for side in _PADDING)
+    yield from (_segments(mode) for mode in MODES)
+    for mode in MODES:
+        for dtype in FLOATS:
+            yield _add(dtype, mode, explicit=False)
+            yield _add(dtype, mode, explicit=True)
+
+
+def _ids(offset: int, mode: str) -> Case:
+    arrays = {"offset": np.array(offset, np.int32)}
+    return Case(
+        f"positions/ids[offset {offset}, {mode}]",
+        "int32",
+        lambda: on_jax(
+            lambda offset: jax_input.position_ids(7, offset=offset),
+            arrays,
+            name="position_ids",
+            jit=mode == "jit",
+        ),
+        lambda: on_torch(
+            lambda offset: torch_ref.position_ids(7, offset=int(offset)),
+            arrays,
+            name="position_ids",
+        ),
+        lambda: {"position_ids": whole(np.arange(offset, offset + 7))},
+    )
+
+
+def _mask(side: str, mode: str) -> Case:
+    mask = np.array(_PADDING[side], bool)
+    exact = np.where(mask, np.cumsum(mask, axis=1) - 1, 0)
+    return Case(
+        f"positions/mask[padding {side}, {mode}]",
+        "int32",
+        lambda: on_jax(
+            jax_input.positions_from_mask, {"mask": mask}, name="mask", jit=mode == "jit"
+        ),
+        lambda: on_torch(torch_ref.positions_from_mask, {"mask": mask}, name="mask"),
+        lambda: {"mask": whole(exact)},
+    )
+
+
+def _segments(mode: str) -> Case:
+    arrays = {"segment_ids": np.array([[1, 1, 1, 2, 2, 0, 0], [3, 4, 4, 4, 4, 3, 3]], np.int32)}
+    exact = np.array([[0, 1, 2, 0, 1, 0, 1], [0, 0, 1, 2, 3, 0, 1]])
+    return Case(
+        f"positions/segments[{mode}]",
+        "int32",
+        lambda: on_jax(
+            jax_input.positions_from_segments, arrays, name="segments", jit=mode == "jit"
+        ),
+        lambda: on_torch(torch_ref.positions_from_segments, arrays, name="segments"),
+        lambda: {"segments": whole(exact)},
+    )
+
+
+def _add(dtype: str, mode: str, *, explicit: bool) -> Case:
+    """Compare the sum, and both gradients; each row is hit from more than one place."""
+    random = rng(1)
+    x, cotangent = (round_to(random.normal(size=(3, 6, 12)) * 9, dtype) for _ in range(2))
+    table = round_to(random.uniform(-1, 1, size=(9, 12)), dtype)
+    arrays = {"x": x, "table": table}
+    rows = np.broadcast_to(np.arange(6, dtype=np.int32), (3, 6))
+    if explicit:
+        rows = random.integers(0, 9, size=(3, 6)).astype(np.int32)
+        rows[0, :2] = 0, 8
+        arrays["positions"] = rows
+
+    def expected() -> dict[str, Tensor]:
+        wide = x.astype(np.float64) + table.astype(np.float64)[rows]
+        sums, sizes = np.zeros((2, 9, 12))
+        hits = np.zeros((9, 1))
+        np.add.at(sums, rows, cotangent.astype(np.float64))
+        np.add.at(sizes, rows, np.abs(cotangent.astype(np.float64)))
+        np.add.at(hits, rows, 1)
+        reason = f"one addition in {dtype}"
+        return {
+            "sum": Tensor(wide, half_ulp(wide, dtype), reason, True, "reference in float64"),
+            "gradient/x": Tensor(
+                cotangent.astype(np.float64), 0.0, "handed on as it is", True, "exact"
+            ),
+            "gradient/table": total(sums, sizes, hits, dtype),
+        }
+
+    return Case(
+        f"positions/add[{dtype}, {'explicit positions, ' if explicit else ''}{mode}]",
+        dtype,
+        lambda: on_jax(
+            jax_input.add_positions,
+            arrays,
+            name="sum",
+            cotangents={"sum": cotangent},
+            jit=mode == "jit",
+        ),
+        lambda: on_torch(
+            torch_ref.add_positions, arrays, name="sum", cotangents={"sum": cotangent}
+        ),
+        expected,
+        default=mode == "jit" or dtype == "float32",
+    )

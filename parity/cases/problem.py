@@ -1,0 +1,185 @@
+"""One problem for the input part, however it is packed: its arrays, and its terms apart.
+
+A scaled embedding is thirty times the size of a position row, so that a sum hides most faults of
+the table. So each term is also compared alone: the rows, the scaled rows, and, with an embedding
+of zeros, the rows of the position table.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from parity import exact
+from parity.case import Tensor
+from parity.cases.expected import WIDE, half_ulp, product, rng, rounded, total
+from parity.cases.sides import Arrays, on_jax, on_torch
+from parity.formats import round_to
+
+_MASKS = {
+    "right": [[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0]],
+    "left": [[1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0, 1]],
+    "everywhere": [[0, 0, 0, 0, 0, 0, 0]],
+    "nowhere": [[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1]],
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What the input part is given.
+
+    Attributes:
+      token_ids: int32 ``[batch, seq_len]``.
+      embedding: float32 ``[vocab_size, d_model]``.
+      positions: int32 ``[batch, seq_len]``, or None for 0, 1, ...
+      padding_idx: the padding token.
+      dtype: of the position table and of the result.
+    """
+
+    token_ids: np.ndarray
+    embedding: np.ndarray
+    positions: np.ndarray | None
+    padding_idx: int
+    dtype: str
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arguments by keyword."""
+        given = {"token_ids": self.token_ids, "embedding": self.embedding}
+        return given if self.positions is None else {**given, "positions": self.positions}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes that a module is built with."""
+        vocab_size, d_model = self.embedding.shape
+        return {"vocab_size": vocab_size, "d_model": d_model, "max_len": 64}
+
+    @property
+    def cotangent(self) -> np.ndarray:
+        """A random cotangent of the result."""
+        shape = (*self.token_ids.shape, self.embedding.shape[1])
+        return round_to(rng(7).normal(size=shape), self.dtype)
+
+
+def problem(dtype: str, padding: str = "right") -> Problem:
+    """Make a problem with a padding row that is not zero; counted where it isn't on the right."""
+    random = rng(8)
+    mask = np.array(_MASKS[padding], bool)
+    token_ids = np.where(mask, random.integers(1, 19, size=mask.shape), 0).astype(np.int32)
+    counted = np.where(mask, np.cumsum(mask, axis=1) - 1, 0).astype(np.int32)
+    # sqrt(48) is no power of two, so that a missing rounding shows.
+    embedding = random.normal(size=(19, 48)).astype(np.float32)
+    return Problem(token_ids, embedding, None if padding == "right" else counted, 0, dtype)
+
+
+def expected(problem: Problem) -> dict[str, Tensor]:
+    """Return the exact value of each term, of the sum, and of the gradient."""
+    factor = problem.embedding.shape[1] ** 0.5
+    rows = problem.embedding.astype(np.float64)[problem.token_ids]
+    positions = problem.positions
+    if positions is None:
+        positions = np.broadcast_to(np.arange(problem.token_ids.shape[1]), problem.token_ids.shape)
+    table = exact.sinusoid(positions, problem.embedding.shape[1])
+    terms = np.where(
+        (problem.token_ids == problem.padding_idx)[..., None],
+        0.0,
+        problem.cotangent.astype(np.float64) * factor,
+    )
+    scale = product(rows, factor, problem.dtype)
+    return {
+        "rows": rounded(rows, problem.dtype),
+        "scale": scale,
+        "table": rounded(table, problem.dtype),
+        "sum": _sum(scale, rounded(table, problem.dtype), problem.dtype),
+        "gradient/embedding": _gradient(problem, terms),
+    }
+
+
+def _sum(scale: Tensor, table: Tensor, dtype: str) -> Tensor:
+    values = scale.exact + table.exact
+    off = scale.ceiling + table.ceiling
+    ceiling = off + half_ulp(np.abs(values) + off, dtype)
+    return Tensor(values, ceiling, "the roundings of both terms and of their sum", True)
+
+
+def _gradient(problem: Problem, terms: np.ndarray) -> Tensor:
+    sums, sizes = np.zeros((2, *problem.embedding.shape))
+    hits = np.zeros((len(sums), 1))
+    np.add.at(sums, problem.token_ids, terms)
+    np.add.at(sizes, problem.token_ids, np.abs(terms))
+    np.add.at(hits, problem.token_ids, 1)
+    return total(sums, sizes, hits, "float32")
+
+
+def dropped(problem: Problem, mask: np.ndarray, rate: float) -> Tensor:
+    """Return what is left of the sum where the mask keeps it."""
+    kept = expected(problem)["sum"]
+    factor = 1 / (1 - rate)
+    values = np.where(mask, kept.exact * factor, 0.0)
+    ceiling = kept.ceiling * factor * (1 + 3 * WIDE) + 3 * WIDE * np.abs(values)
+    ceiling = ceiling + half_ulp(np.abs(values) + ceiling, problem.dtype)
+    return Tensor(values, np.where(mask, ceiling, 0.0), "those of the sum, and of a product", True)
+
+
+def port(
+    problem: Problem, embed: Callable[..., Any], whole: Callable[..., Any], *, jit: bool = True
+) -> dict[str, np.ndarray]:
+    """Run a JAX side, term by term.
+
+    Args:
+      problem: what it is given.
+      embed: the look-up, of ``(token_ids, embedding, scale)``.
+      whole: the input part without dropout, of ``(token_ids, embedding, positions=None)``.
+      jit: whether both are compiled.
+    """
+
+    def run(function: Callable[..., Any], arrays: Arrays, name: str, **options: Any) -> Any:
+        return on_jax(function, arrays, name=name, jit=jit, **options)
+
+    return _terms(problem, embed, whole, run)
+
+
+def reference(
+    problem: Problem, embed: Callable[..., Any], whole: Callable[..., Any]
+) -> dict[str, np.ndarray]:
+    """Run a PyTorch side, term by term, as ``port``."""
+
+    def run(function: Callable[..., Any], arrays: Arrays, name: str, **options: Any) -> Any:
+        return on_torch(function, arrays, name=name, **options)
+
+    return _terms(problem, embed, whole, run)
+
+
+def _terms(
+    problem: Problem,
+    embed: Callable[..., Any],
+    whole: Callable[..., Any],
+    run: Callable[..., dict[str, np.ndarray]],
+) -> dict[str, np.ndarray]:
+    looked_up = {"token_ids": problem.token_ids, "embedding": problem.embedding}
+    no_tokens = {**problem.arrays, "embedding": np.zeros_like(problem.embedding)}
+    return {
+        **run(lambda **given: embed(**given, scale=None), looked_up, "rows"),
+        **run(lambda **given: embed(**given, scale="sqrt"), looked_up, "scale"),
+        **run(whole, no_tokens, "table"),
+        **run(whole, problem.arrays, "sum", cotangents={"sum": problem.cotangent}),
+    }
+
+
+def table_of(problem: Problem) -> np.ndarray:
+    """Return the position table, rounded from the closed form."""
+    rows = exact.sinusoid(np.arange(problem.sizes["max_len"]), problem.sizes["d_model"])
+    return round_to(rows, problem.dtype)
+
+
+def mask_of(dropped: np.ndarray) -> np.ndarray:
+    """Return which elements dropout kept. A zero that it kept may count as dropped: it is zero."""
+    return dropped != 0
+
+
+def draws(dropped: np.ndarray, rate: float) -> np.ndarray:
+    """Say whether the kept share is within 5 sigma, and whether two examples differ."""
+    mask = mask_of(dropped)
+    sigma = (rate * (1 - rate) / mask.size) ** 0.5
+    return np.array([abs(mask.mean() - (1 - rate)) < 5 * sigma, bool((mask[0] != mask[1]).any())])

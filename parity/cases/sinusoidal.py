@@ -1,0 +1,157 @@
+"""The position table and single rows, against closed forms."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+
+import numpy as np
+
+import jax_input
+import torch_ref
+from parity import exact
+from parity.case import Case, Tensor
+from parity.cases.expected import FLOATS, rounded
+from parity.cases.sides import MODES, on_jax, on_torch, torch_dtype
+from torch_ref import published
+
+# Where formats and tables end: the integers of bfloat16, float16 and TF32, the largest float16,
+# common lengths, both signs, and the ends of int32.
+_BOUNDARIES = (
+    *(0, 1, 2, 255, 256, 257, 2_047, 2_048, 2_049, 4_999, 65_504, 131_071, 1_000_000),
+    *(-1, -257, 2**31 - 1, -(2**31)),
+)
+_TIMESTEPS = (0.5, 999.0, 0.001, -12.25, 123_456.78)
+_CONVENTIONS = {
+    "paper": {},
+    "tensor2tensor": {"layout": "halves", "freq_shift": 1},
+    "marian": {"layout": "halves"},
+    "diffusers": {"layout": "halves", "cos_first": True},
+    "cosine first": {"cos_first": True},
+    "base 500000": {"base": 500_000.0},
+}
+
+
+def cases() -> Iterator[Case]:
+    """Yield the cases of ``jax_input.sinusoidal``."""
+    for dtype in FLOATS:
+        for mode in MODES:
+            yield _positions(dtype, mode)
+            yield _table(70, 34, "paper", dtype, mode)
+    for convention in _CONVENTIONS:
+        yield _table(65, 7, convention, "float32", "jit")
+    yield from (_table(3, width, "paper", "float32", "eager") for width in (1, 2, 5))
+    yield _table(5_000, 512, "paper", "float32", "jit", default=False)
+    yield _timesteps()
+    yield _published(60)
+    yield _published(5_000)
+
+
+def _table(
+    max_len: int, d_model: int, convention: str, dtype: str, mode: str, *, default: bool = True
+) -> Case:
+    options = _CONVENTIONS[convention]
+    rows = _shown(max_len)
+    return Case(
+        f"sinusoidal/table[{max_len}x{d_model}, {convention}, {dtype}, {mode}]",
+        dtype,
+        lambda: on_jax(
+            lambda: jax_input.sinusoidal_table(
+                max_len, d_model, sinusoid=jax_input.Sinusoid(**options), dtype=dtype
+            )[rows],
+            {},
+            name="table",
+            jit=mode == "jit",
+        ),
+        lambda: on_torch(
+            lambda: torch_ref.sinusoidal_table(
+                max_len,
+                d_model,
+                sinusoid=torch_ref.Sinusoid(**options),
+                dtype=torch_dtype(dtype),
+            )[rows],
+            {},
+            name="table",
+        ),
+        lambda: {"table": rounded(exact.sinusoid(rows, d_model, **options), dtype)},
+        default=default,
+    )
+
+
+def _shown(max_len: int) -> np.ndarray:
+    """Return the rows that are compared: all of a short table, 200 spread over a long one."""
+    return np.unique(np.linspace(0, max_len - 1, 200).round().astype(np.int64))
+
+
+def _positions(dtype: str, mode: str) -> Case:
+    arrays = {"positions": np.array(_BOUNDARIES, np.int32)}
+    return Case(
+        f"sinusoidal/positions[d_model 64, {dtype}, {mode}]",
+        dtype,
+        lambda: on_jax(
+            lambda positions: jax_input.encode_positions(positions, 64, dtype=dtype),
+            arrays,
+            name="table",
+            jit=mode == "jit",
+        ),
+        lambda: on_torch(
+            lambda positions: torch_ref.encode_positions(positions, 64, dtype=torch_dtype(dtype)),
+            arrays,
+            name="table",
+        ),
+        lambda: {"table": rounded(exact.sinusoid(arrays["positions"], 64), dtype)},
+    )
+
+
+def _timesteps() -> Case:
+    positions = np.array(_TIMESTEPS, np.float32)
+    sinusoid = asdict(jax_input.DIFFUSERS)
+
+    def expected() -> dict[str, Tensor]:
+        values = exact.sinusoid(positions, 320, **sinusoid)
+        return {"table": Tensor(values, 2.0**-24, "the promise for float32 positions", False)}
+
+    return Case(
+        "sinusoidal/timesteps[d_model 320, float32, jit]",
+        "float32",
+        lambda: on_jax(
+            lambda positions: jax_input.encode_positions(
+                positions, 320, sinusoid=jax_input.DIFFUSERS
+            ),
+            {"positions": positions},
+            name="table",
+        ),
+        lambda: on_torch(
+            lambda positions: torch_ref.encode_positions(
+                positions, 320, sinusoid=torch_ref.DIFFUSERS
+            ),
+            {"positions": positions},
+            name="table",
+        ),
+        expected,
+    )
+
+
+def _published(max_len: int) -> Case:
+    """Measure the published float32 formula: the reference is the side that is off."""
+    rows = _shown(max_len)
+
+    def expected() -> dict[str, Tensor]:
+        values = exact.sinusoid(rows, 512)
+        tensor = rounded(values, "float32")
+        # A frequency is off by up to 8 ulp (its exponent, the exponential and the product with
+        # the position each round), and the position multiplies it.
+        frequency = 10_000.0 ** (-(np.arange(512) // 2) * 2 / 512)
+        off = rows[:, None] * frequency * 8 * 2.0**-23 + 2.0**-23
+        reason = f"{tensor.reason}; of the formula: 8 ulp of a frequency times the position"
+        return {"table": Tensor(values, tensor.ceiling, reason, False, reference_ceiling=off)}
+
+    return Case(
+        f"sinusoidal/published[{max_len}x512, float32]",
+        "float32",
+        lambda: on_jax(lambda: jax_input.sinusoidal_table(max_len, 512)[rows], {}, name="table"),
+        lambda: on_torch(
+            lambda: published.PositionalEncoding(512, 0.0, max_len=max_len).pe[0, rows],
+            {},
+            name="table",
+        ),
+        expected,
+    )

@@ -1,0 +1,137 @@
+"""The command ``parity``: what it can be asked, and what its exit code says."""
+
+import os
+import sys
+import traceback
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from parity.case import Case
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Hold a port and its reference against exact values: who is off, by how much, where.",
+    epilog="Exit codes: 0 within limits, 1 a difference, 2 usage, environment or an unexpected "
+    "exception, 3 nothing compared, 130 interrupted.",
+)
+
+
+def main(argv: Sequence[str] | None = None, *, source: Any = None) -> int:
+    """Run the command and return its exit code.
+
+    Args:
+      argv: what follows the command's name; by default what the process was given.
+      source: a callable that gives the cases; by default those of `parity.cases`.
+    """
+    try:
+        app(args=None if argv is None else list(argv), prog_name="parity", obj=source or own_cases)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 2
+    return 0
+
+
+def own_cases() -> "Iterable[Case]":
+    """Return the cases of this package's own suite."""
+    from parity import cases
+
+    return cases.all_cases()
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    case: Annotated[
+        list[str] | None,
+        typer.Argument(help="Ids of cases, or what comes before a '/' or '[' of ids."),
+    ] = None,
+    only_list: Annotated[bool, typer.Option("--list", help="Print the ids and stop.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Tell limits, notes, traces, environment.")
+    ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also what does not run by default.")
+    ] = False,
+    pattern: Annotated[
+        str | None, typer.Option("--filter", metavar="RE", help="Ids with a match of this.")
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="D", help="Where the port runs: cpu, cuda, gpu, rocm or tpu."),
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(metavar="T", help="Cases of this dtype: float32, bfloat16, ...")
+    ] = None,
+    matmul_precision: Annotated[
+        str | None, typer.Option(metavar="P", help="JAX's: default, high, highest, ...")
+    ] = None,
+    require: Annotated[
+        str,
+        typer.Option(metavar="NAME,...", help="Fail if not there: torch, models, flax, a device."),
+    ] = "",
+    output: Annotated[
+        str, typer.Option("--format", metavar="F", help="text, json or markdown.")
+    ] = "text",
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write JSON lines to a file.")
+    ] = None,
+) -> None:
+    """Compare the port with its reference, tensor by tensor."""
+    from parity.session import Options, execute
+
+    options = Options(
+        wanted=tuple(case or ()),
+        only_list=only_list,
+        verbose=verbose,
+        everything=everything,
+        pattern=pattern,
+        device=device,
+        dtype=dtype,
+        matmul_precision=matmul_precision,
+        required=tuple(name.strip() for name in require.split(",") if name.strip()),
+        output=output,
+        report=report,
+    )
+    raise typer.Exit(guarded(lambda: execute(options, context.obj)))
+
+
+@app.command()
+def env(
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Load the frameworks and ask them too.")
+    ] = False,
+) -> None:
+    """Print versions, machine and variables that numbers may depend on."""
+    from parity import environment
+
+    facts = environment.installed() | (environment.running() if verbose else {})
+    width = max(len(name) for name in facts)
+    typer.echo("\n".join(f"{name:{width}}  {fact}" for name, fact in facts.items()))
+
+
+def guarded(action: Any) -> int:
+    """Return the exit code of an action, whichever way it ends."""
+    from parity.coverage import BROKEN_PIPE, INTERRUPTED, TROUBLE
+    from parity.usage import UsageError
+
+    try:
+        return action()
+    except UsageError as error:
+        sys.stderr.write(f"parity: {error}\n")
+        return TROUBLE
+    except KeyboardInterrupt:
+        sys.stderr.write("parity: interrupted; no report was written\n")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Nobody reads on; what is still buffered must not be complained about at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except Exception:
+        sys.stderr.write(traceback.format_exc())
+        return TROUBLE

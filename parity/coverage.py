@@ -1,0 +1,85 @@
+"""What a run has covered, and the exit code that says so."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from parity.rows import RAISED, Row, Skip
+
+PASSED, DIFFERENCE, TROUBLE, NOTHING_COMPARED = 0, 1, 2, 3
+INTERRUPTED, BROKEN_PIPE = 130, 141
+
+
+@dataclass
+class Coverage:
+    """Counts of a run, while it goes on.
+
+    Attributes:
+      selected: cases that were meant to run.
+      required: what ``--require`` names and is not there, with the reason.
+      compared: tensors whose elements were compared, or that could not be and so fail.
+      passed: those that passed.
+      failed: those that did not.
+      empty: tensors without elements, of which only shape and dtype were compared.
+      raised: cases that raised an exception.
+      skipped: cases that were not run, by reason.
+    """
+
+    selected: int
+    required: dict[str, str] = field(default_factory=dict)
+    compared: int = 0
+    passed: int = 0
+    failed: int = 0
+    empty: int = 0
+    raised: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+
+    def add(self, record: Row | Skip) -> None:
+        """Count one record."""
+        if isinstance(record, Skip):
+            self.skipped[f"{record.missing}: {record.reason}"] += 1
+        elif record.verdict == RAISED:
+            self.raised += 1
+        elif record.passed and record.elements == 0:
+            self.empty += 1
+        else:
+            self.compared += 1
+            self.passed += record.passed
+            self.failed += not record.passed
+
+    @property
+    def exit_code(self) -> int:
+        """Return 2 if anything went wrong that is no difference, then 1, 3 or 0.
+
+        1 says that there is a difference and nothing else: a run in which a case raised, or which
+        lacks what it requires, is 2 even if it found one.
+        """
+        if self.raised or self.required:
+            return TROUBLE
+        if self.failed:
+            return DIFFERENCE
+        return PASSED if self.compared else NOTHING_COMPARED
+
+
+def sentences(coverage: Coverage) -> Sequence[str]:
+    """Return the coverage in words, a line each."""
+    counts = [
+        f"{coverage.compared} tensors compared: {coverage.passed} passed, {coverage.failed} failed",
+        *([f"{coverage.empty} empty"] if coverage.empty else []),
+        *([f"{coverage.raised} cases raised"] if coverage.raised else []),
+    ]
+    skips = [
+        f"NOT RUN: {_share(count, coverage.selected)} ({reason})"
+        for reason, count in coverage.skipped.items()
+    ]
+    required = [
+        f"required, and not there: {name} ({why})" for name, why in coverage.required.items()
+    ]
+    nothing = [] if coverage.compared or coverage.raised else ["nothing was compared"]
+    return [", ".join(counts), *skips, *required, *nothing]
+
+
+def _share(count: int, selected: int) -> str:
+    return f"{count} of {selected} cases" if selected else "every case"

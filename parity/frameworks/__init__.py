@@ -1,0 +1,1 @@
+"""One file a framework: the only ones that import it."""

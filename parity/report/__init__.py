@@ -1,0 +1,1 @@
+"""How rows are shown: as text, JSON lines or Markdown."""

@@ -1,0 +1,100 @@
+"""Runs cases, and says of each tensor how it went."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from parity.case import Case, Tensor
+from parity.frameworks import jax_side
+from parity.judging import compare_tensor
+from parity.needs import missing
+from parity.rows import RAISED, Label, Row, Skip
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where and how the port computes; the reference stays on the CPU.
+
+    Attributes:
+      device: platform; None is the one JAX chooses.
+      matmul_precision: JAX's name of one; None leaves it alone.
+      lacks: why a need is not met, "" if it is; filled while running.
+    """
+
+    device: str | None = None
+    matmul_precision: str | None = None
+    lacks: dict[str, str] = field(default_factory=dict)
+
+    def unmet(self, case: Case) -> Skip | None:
+        """Return the skip of a case that lacks something."""
+        device = [] if self.device is None else [self.device]
+        for need in (*case.needs, *device):
+            if need not in self.lacks:
+                self.lacks[need] = missing(need)
+            if self.lacks[need]:
+                return Skip(case.id, need, self.lacks[need])
+        return None
+
+
+def run(cases: Iterable[Case], setting: Setting) -> Iterator[Row | Skip]:
+    """Yield a row for each tensor of each case, or a skip for a case, as they are computed.
+
+    Args:
+      cases: what to run.
+      setting: where and how.
+    """
+    for case in cases:
+        skip = setting.unmet(case)
+        if skip is not None:
+            yield skip
+        else:
+            yield from _rows(case, setting)
+
+
+def _rows(case: Case, setting: Setting) -> list[Row]:
+    device = setting.device or jax_side.default_device()
+    # Whatever a case raises is told as its row, and the other cases still run.
+    try:
+        with jax_side.configured(setting.device, setting.matmul_precision):
+            port = case.port()
+        return _compared(case.id, device, port, case.reference(), case.expected())
+    except Exception as error:
+        return [_raised(Label(case.id, "", device), case.dtype, error)]
+
+
+def _compared(
+    case_id: str,
+    device: str,
+    port: Mapping[str, np.ndarray],
+    reference: Mapping[str, np.ndarray],
+    expected: Mapping[str, Tensor],
+) -> list[Row]:
+    names = dict.fromkeys([*expected, *port, *reference])
+    if not names:
+        raise ValueError(f"case {case_id!r} has no tensors")
+    return [
+        compare_tensor(
+            Label(case_id, name, device), port.get(name), reference.get(name), expected.get(name)
+        )
+        for name in names
+    ]
+
+
+def _raised(label: Label, dtype: str, error: Exception) -> Row:
+    lines = f"{type(error).__name__}: {error}".strip().splitlines()
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return Row(
+        case=label.case,
+        tensor=label.tensor,
+        dtype=dtype,
+        device=label.device,
+        verdict=RAISED,
+        passed=False,
+        cause=f"{lines[-1]} ({Path(last.filename).name}:{last.lineno})",
+        trace="".join(traceback.format_exception(error)),
+    )

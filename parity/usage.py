@@ -1,0 +1,67 @@
+"""What the command line may be given, refused in one line."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from parity.needs import DEVICES, NAMES
+
+FORMATS = ("text", "json", "markdown")
+PRECISIONS = (
+    "default",
+    "high",
+    "highest",
+    "bfloat16",
+    "bfloat16_3x",
+    "tensorfloat32",
+    "float32",
+)
+
+
+class UsageError(Exception):
+    """The command line asks for something that there is not."""
+
+
+def require_one_of(option: str, value: str, allowed: Iterable[str]) -> None:
+    """Refuse a value that is not among those of an option."""
+    choices = list(allowed)
+    if value not in choices:
+        raise UsageError(f"{option} must be one of {', '.join(choices)}; got {value!r}")
+
+
+def require_options(
+    output: str, device: str | None, precision: str | None, required: Iterable[str]
+) -> None:
+    """Refuse what no run could do, before anything is loaded."""
+    require_one_of("--format", output, FORMATS)
+    if device is not None:
+        require_one_of("--device", device, DEVICES)
+    if precision is not None:
+        require_one_of("--matmul-precision", precision, PRECISIONS)
+    for name in required:
+        require_one_of("--require", name, NAMES)
+
+
+def require_pattern(text: str | None) -> re.Pattern[str] | None:
+    """Return a regular expression, or say what is wrong with it."""
+    try:
+        return None if text is None else re.compile(text)
+    except re.error as error:
+        raise UsageError(
+            f"--filter must be a regular expression such as 'jit|eager'; {text!r}: {error}"
+        ) from error
+
+
+def require_writable(path: Path | None) -> None:
+    """Refuse a report that could not be written at the end of the run."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise UsageError(f"--report must be a file; {str(path)!r} is a folder")
+    if not path.parent.is_dir():
+        raise UsageError(f"--report must be in a folder that exists; {str(path.parent)!r} is none")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"--report must be in a folder you may write to; got {str(path.parent)!r}")
