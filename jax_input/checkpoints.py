@@ -90,7 +90,7 @@ def restore_table(
     table = sinusoidal_table(max_len, d_model, sinusoid=sinusoid, dtype=kind)
     if is_exact or exact:
         return RestoredTable(origin, difference, table)
-    if rows.dtype.itemsize < kind.itemsize:
+    if rows.dtype.itemsize == 2 < kind.itemsize:
         raise ValueError(
             f"`{name}` holds the published formula in {rows.dtype}, which is too coarse for "
             f"{kind}. Pass exact=True to use the exact table, or dtype={rows.dtype}."
@@ -201,6 +201,8 @@ def _build_table(place: Any, sinusoid: Sinusoid) -> Array:
 def _require_rows(name: str, stored: Any) -> Float[np.ndarray, "rows d_model"]:
     """Return a table as a matrix on the host, in memory of its own."""
     table = _numbers(name, stored)
+    if not jnp.issubdtype(table.dtype, jnp.floating):
+        raise TypeError(f"`{name}` must hold floats, got {table.dtype}.")
     if table.ndim == 3 and 1 in table.shape[:2]:
         table = table.reshape(-1, table.shape[-1])
     if table.ndim != 2 or 0 in table.shape:

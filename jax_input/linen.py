@@ -144,12 +144,12 @@ class TransformerInput(nn.Module, kw_only=True):
 
         Returns:
           ``token_ids.shape + (d_model,)`` in ``dtype``; NaN where ``position_table`` is traced and
-          its first two rows are not those of ``sinusoid``.
+          is not the table of the module (four rows are looked at).
 
         Raises:
-          ValueError, TypeError: as ``transformer_input``; if ``position_table`` is not the table
-            of the module (four rows are looked at); if ``deterministic`` is given nowhere, or
-            twice, and ``dropout_rate`` is above 0.
+          ValueError, TypeError: as ``transformer_input``; if ``position_table`` is known and is not
+            the table of the module; if ``deterministic`` is given nowhere, or twice, and
+            ``dropout_rate`` is above 0.
         """
         embedding = _embedding(self)
         table, positions = _position_table(self, np.shape(token_ids), positions)

@@ -1,8 +1,7 @@
 """Flax NNX modules of the input part: they own the variables, the pure functions compute.
 
-The embedding is an ``nnx.Param``, the position table a ``Constant``, whose gradient is exactly
-zero. Give optimizers ``wrt=nnx.Param``: a wider filter with weight decay moves the table, and then
-the module and ``jax_input.restore`` refuse it.
+Give optimizers ``wrt=nnx.Param``. A wider filter with weight decay moves the position table, and
+then the module and ``jax_input.restore`` refuse it.
 """
 
 from typing import Literal
@@ -29,7 +28,7 @@ _NO_TOKENS = np.zeros(0, np.int32)
 
 
 class Constant(nnx.Variable):
-    """State that is saved and moved with its module, and is not trained."""
+    """State that is saved and moved with its module; its gradient is zero."""
 
 
 class Embed(nnx.Module):
@@ -200,11 +199,11 @@ class TransformerInput(nnx.Module):
 
         Returns:
           ``token_ids.shape + (d_model,)`` in ``dtype``; NaN where ``position_table`` is traced and
-          its first two rows are not those of ``sinusoid``.
+          is not the table of the module (four rows are looked at).
 
         Raises:
-          ValueError, TypeError: as ``transformer_input``; if ``position_table`` is not the table
-            of the module (four rows are looked at); if entries are to be dropped without ``rngs``.
+          ValueError, TypeError: as ``transformer_input``; if ``position_table`` is known and is not
+            the table of the module; if entries are to be dropped without ``rngs``.
         """
         table = self.position_table[...]
         return transformer_input(
@@ -220,16 +219,12 @@ class TransformerInput(nnx.Module):
 
 
 def _embedding(
-    init: Initializer,
-    rngs: nnx.Rngs,
-    shape: tuple[int, int],
-    dtype: DTypeLike,
-    padding_idx: int | None,
+    init: Initializer, rngs: nnx.Rngs, shape: tuple[int, int], dtype: DTypeLike, padding: int | None
 ) -> nnx.Param:
     """Return the parameter, its padding row zero."""
-    parameter = nnx.Param(init(rngs.params(), shape, dtype))  # takes over metadata of the init
-    if padding_idx is not None:
-        parameter[...] = parameter[...].at[padding_idx].set(0)
+    parameter = nnx.Param(init(rngs.params(), shape, dtype))  # may bring metadata, so kept whole
+    if padding is not None:
+        parameter[...] = parameter[...].at[padding].set(0)
     return parameter
 
 
@@ -239,7 +234,7 @@ def _dropout_key(
     rngs: Randomness | None,
 ) -> Array | None:
     """Return a key where entries are to be dropped."""
-    is_off = module.deterministic if deterministic is None else deterministic
+    is_off = deterministic or (deterministic is None and module.deterministic)
     if is_off or module.dropout_rate == 0:
         return None
     if (source := module.rngs if rngs is None else rngs) is None:

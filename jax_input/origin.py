@@ -97,9 +97,10 @@ def require_position_table(
 ) -> Float[Array, "max_len d_model"]:
     """Return a module's table without its gradient, if it is the table of the module.
 
-    Four rows of a known table are looked at: the first two, the middle and the last. Of a traced
-    one the first two are, when the program runs: they pin the layout and each frequency, and cost
-    nothing that could be measured (``benchmarks/params_only.py``). A wrong one reads as NaN.
+    Its first two rows, the middle one and the last are looked at: at once where the table is
+    known, when the program runs where it is traced, and then a wrong one reads as NaN. The first
+    two pin the layout and each frequency. Under jit this costs nothing that could be measured
+    (``benchmarks/params_only.py``).
 
     Args:
       table: known or traced; exact, or kept from a published checkpoint.
@@ -118,15 +119,14 @@ def require_position_table(
             "jax_input.restore, or leave the table out, so that the exact one is used."
         )
     max_len, d_model = shape
+    positions = np.array([0, min(1, max_len - 1), max_len // 2, max_len - 1])
     if is_concrete(table):
-        positions = np.unique([0, min(1, max_len - 1), max_len // 2, max_len - 1])
         with jax.ensure_compile_time_eval():
             rows = np.asarray(table[positions])
         tell_apart("position_table", rows, positions, sinusoid)
         return lax.stop_gradient(table)
-    positions = np.arange(min(2, max_len))
     exact = exact_rows(positions, d_model, sinusoid, dtype)
-    distance = jnp.abs(table[: len(positions)].astype(np.float32) - exact.astype(np.float32))
+    distance = jnp.abs(table[positions].astype(np.float32) - exact.astype(np.float32))
     is_right = jnp.all(distance <= _allowed(exact, positions, sinusoid).astype(np.float32))
     return lax.stop_gradient(jnp.where(is_right, table, jnp.nan))
 

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from parity.distance import measure
-from parity.formats import FORMATS, round_to
+from parity.formats import FORMATS, is_nan, round_to, widen
 
 if TYPE_CHECKING:
     from jaxtyping import Shaped
 
-# What a hypothesis may leave over, in ulp of the format: a few roundings of the side itself.
+# What a hypothesis may leave over: a few roundings of the side itself, in ulp of its format, and
+# at most this part of the error that it explains.
 _LEFT_OVER_ULP = 8.0
+_LEFT_OVER_PART = 0.125
 _RATES = (0.01, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 
 
@@ -31,26 +33,27 @@ def likely_cause(actual: Shaped[np.ndarray, "*shape"], exact: Shaped[np.ndarray,
     """
     if actual.shape != exact.shape or actual.size < 2 or actual.dtype.name not in FORMATS:
         return ""
-    truth = exact.astype(np.float64)
+    truth = widen(exact)
     if not np.any(actual != 0) and np.any(truth != 0):
         return "every value is zero"
     guesses = (_nan, _transformed, _factor, _shifted, _one_row)
     return next((text for guess in guesses if (text := guess(actual, truth))), "")
 
 
-def _fits(actual: np.ndarray, guess: np.ndarray) -> bool:
+def _fits(actual: np.ndarray, exact: np.ndarray, guess: np.ndarray) -> bool:
     """Say whether a guess explains what the exact value did not."""
-    return actual.size > 0 and measure(actual, guess).ulp <= _LEFT_OVER_ULP
+    allowed = min(_LEFT_OVER_ULP, _LEFT_OVER_PART * measure(actual, exact).ulp)
+    return measure(actual, guess).ulp <= allowed
 
 
 def _nan(actual: np.ndarray, exact: np.ndarray) -> str:
-    wrong = np.isnan(actual) & ~np.isnan(exact)
+    wrong = is_nan(actual) & ~np.isnan(exact)
     return f"{wrong.sum():,} of {wrong.size:,} values are NaN" if wrong.any() else ""
 
 
 def _transformed(actual: np.ndarray, exact: np.ndarray) -> str:
     for name, guess in _transforms(actual, exact):
-        if _fits(actual, guess):
+        if _fits(actual, exact, guess):
             return name
     return ""
 
@@ -74,11 +77,15 @@ def _transforms(actual: np.ndarray, exact: np.ndarray) -> Iterator[tuple[str, np
 
 
 def _factor(actual: np.ndarray, exact: np.ndarray) -> str:
-    values = actual.astype(np.float64)
+    values = widen(actual)
     usable = np.isfinite(values) & np.isfinite(exact)
     power = float(np.sum(exact[usable] ** 2))
     factor = float(np.sum(values[usable] * exact[usable])) / power if power else 1.0
-    if not math.isfinite(factor) or factor in (0.0, 1.0) or not _fits(actual, factor * exact):
+    if (
+        not math.isfinite(factor)
+        or factor in (0.0, 1.0)
+        or not _fits(actual, exact, factor * exact)
+    ):
         return ""
     return f"every value is {factor:.6g} times the exact one{_name_of(factor, actual)}"
 
@@ -101,9 +108,9 @@ def _shifted(actual: np.ndarray, exact: np.ndarray) -> str:
         ours, theirs = np.moveaxis(actual, axis, 0), np.moveaxis(exact, axis, 0)
         if len(ours) < 3:
             continue
-        if _fits(ours[:-1], theirs[1:]):
+        if _fits(ours[:-1], theirs[:-1], theirs[1:]):
             return f"shifted by one along axis {axis}: each holds the value of the next"
-        if _fits(ours[1:], theirs[:-1]):
+        if _fits(ours[1:], theirs[1:], theirs[:-1]):
             return f"shifted by one along axis {axis}: each holds the value of the one before"
     return ""
 

@@ -3,11 +3,14 @@
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from parity.exit_codes import BROKEN_PIPE, INTERRUPTED, PASSED, TROUBLE
+from parity.usage import UsageError
 
 if TYPE_CHECKING:
     from parity.case import Case
@@ -23,7 +26,9 @@ app = typer.Typer(
 )
 
 
-def main(argv: Sequence[str] | None = None, *, source: Any = None) -> int:
+def main(
+    argv: Sequence[str] | None = None, *, source: "Callable[[], Iterable[Case]] | None" = None
+) -> int:
     """Run the command and return its exit code.
 
     Args:
@@ -33,8 +38,8 @@ def main(argv: Sequence[str] | None = None, *, source: Any = None) -> int:
     try:
         app(args=None if argv is None else list(argv), prog_name="parity", obj=source or own_cases)
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 2
-    return 0
+        return end.code if isinstance(end.code, int) else TROUBLE
+    return PASSED
 
 
 def own_cases() -> "Iterable[Case]":
@@ -49,7 +54,9 @@ def run(
     context: typer.Context,
     case: Annotated[
         list[str] | None,
-        typer.Argument(help="Ids of cases, or what comes before a '/' or '[' of ids."),
+        typer.Argument(
+            metavar="CASE", help="Ids of cases, or what comes before a '/' or '[' of ids."
+        ),
     ] = None,
     only_list: Annotated[bool, typer.Option("--list", help="Print the ids and stop.")] = False,
     verbose: Annotated[
@@ -104,22 +111,26 @@ def run(
 @app.command()
 def env(
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Load the frameworks and ask them too.")
+        bool,
+        typer.Option("--verbose", "-v", help="Load the frameworks and ask them too."),
     ] = False,
 ) -> None:
     """Print versions, machine and variables that numbers may depend on."""
+    raise typer.Exit(guarded(lambda: _print_environment(verbose)))
+
+
+def _print_environment(verbose: bool) -> int:
     from parity import environment
 
     facts = environment.installed() | (environment.running() if verbose else {})
     width = max(len(name) for name in facts)
-    typer.echo("\n".join(f"{name:{width}}  {fact}" for name, fact in facts.items()))
+    sys.stdout.write("".join(f"{name:{width}}  {fact}\n" for name, fact in facts.items()))
+    sys.stdout.flush()
+    return PASSED
 
 
-def guarded(action: Any) -> int:
+def guarded(action: Callable[[], int]) -> int:
     """Return the exit code of an action, whichever way it ends."""
-    from parity.coverage import BROKEN_PIPE, INTERRUPTED, TROUBLE
-    from parity.usage import UsageError
-
     try:
         return action()
     except UsageError as error:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from parity.case import Tensor
-from parity.formats import FORMATS, is_floating
+from parity.formats import FORMATS, is_floating, widen
 from parity.judging import compare_tensor
 from parity.one_sided import compare_with
 from parity.outcome import ParityError, Report
@@ -103,7 +103,7 @@ def _held(
     if actual is None or exact is None:
         return compare_tensor(_label(path), actual, expected, None)
     _require_finer(path, exact, actual)
-    truth = exact.astype(np.float64) if is_floating(exact.dtype) else exact
+    truth = widen(exact) if is_floating(exact.dtype) else exact
     name = actual.dtype.name
     ceiling = half_the_digits(truth, name)
     tensor = Tensor(truth, ceiling, f"half the digits of {name}", same_bits=False)

@@ -6,10 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from parity.exit_codes import DIFFERENCE, NOTHING_COMPARED, PASSED, TROUBLE
 from parity.rows import RAISED, Row, Skip
-
-PASSED, DIFFERENCE, TROUBLE, NOTHING_COMPARED = 0, 1, 2, 3
-INTERRUPTED, BROKEN_PIPE = 130, 141
 
 
 @dataclass

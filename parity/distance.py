@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from parity.formats import is_floating, is_whole, ulp
+from parity.formats import is_floating, is_whole, ulp, widen
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
@@ -87,7 +87,7 @@ def measure(
     if actual.shape != expected.shape:
         raise ValueError(f"`actual` has shape {actual.shape}, `expected` {expected.shape}.")
     floating = is_floating(actual.dtype)
-    target = expected.astype(np.float64)
+    target = widen(expected)
     scale = root_mean_square(target)
     if floating:
         units = ulp(np.maximum(np.abs(target), scale), actual.dtype)
@@ -96,7 +96,7 @@ def measure(
     if is_whole(actual.dtype) and is_whole(expected.dtype):
         errors = _whole_errors(actual, expected)
     else:
-        errors = _errors(actual.astype(np.float64), target, equal_nan)
+        errors = _errors(widen(actual), target, equal_nan)
     return Distance(errors, units, floating)
 
 
@@ -115,7 +115,7 @@ def _whole_errors(
     actual: Shaped[np.ndarray, "*shape"], expected: Shaped[np.ndarray, "*shape"]
 ) -> Float[np.ndarray, "*shape"]:
     """Return errors of integers, where float64 would lose those beyond 2**53."""
-    wide = np.abs(actual.astype(np.float64) - expected.astype(np.float64))
+    wide = np.abs(widen(actual) - widen(expected))
     return np.where(actual == expected, 0.0, np.maximum(wide, 1.0))
 
 

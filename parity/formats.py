@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Shaped, UInt
+    from jaxtyping import Bool, Float, Shaped, UInt
 
 
 @dataclass(frozen=True)
@@ -90,12 +90,20 @@ def bits(values: Shaped[np.ndarray, "*shape"]) -> UInt[np.ndarray, "*shape"]:
 
 def differing_bits(
     ours: Shaped[np.ndarray, "*shape"], theirs: Shaped[np.ndarray, "*shape"]
-) -> np.ndarray:
+) -> Bool[np.ndarray, "*shape"]:
     """Return where two arrays of one dtype differ in their bits; a NaN is as good as another."""
-    differ = bits(ours) != bits(theirs)
-    if not is_floating(ours.dtype):
-        return differ
-    return differ & ~(np.isnan(ours) & np.isnan(theirs))
+    return (bits(ours) != bits(theirs)) & ~(is_nan(ours) & is_nan(theirs))
+
+
+def is_nan(values: Shaped[np.ndarray, "*shape"]) -> Bool[np.ndarray, "*shape"]:
+    """Return where an array of any dtype is NaN, nowhere if it holds integers."""
+    return np.isnan(widen(values)) if is_floating(values.dtype) else np.zeros(values.shape, bool)
+
+
+def widen(values: Shaped[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    """Return an array in float64, without the warning that a signalling NaN calls up."""
+    with np.errstate(invalid="ignore"):
+        return values.astype(np.float64)
 
 
 def fits_float32(values: Float[np.ndarray, "*shape"]) -> bool:

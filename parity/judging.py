@@ -10,7 +10,7 @@ from parity import verdict
 from parity.case import Tensor
 from parity.causes import likely_cause
 from parity.distance import Place, argmax, measure
-from parity.formats import differing_bits, fits_float32, is_floating, round_to
+from parity.formats import differing_bits, fits_float32, is_floating, round_to, widen
 from parity.row_parts import about, measured, missing, notes, unlike, value_at, worst_place
 from parity.rows import Label, Row
 
@@ -78,7 +78,7 @@ def _greatest_difference(
     port: np.ndarray, reference: np.ndarray, differ: Bool[np.ndarray, "*shape"]
 ) -> Place:
     """Return where the sides lie furthest apart; a -0 against a 0 is a difference too."""
-    apart = measure(port, reference.astype(np.float64)).errors
+    apart = measure(port, widen(reference)).errors
     return argmax(np.where(differ, apart, -1.0))
 
 
@@ -92,7 +92,7 @@ def _misrounded(
     """Say which side has the exact value, correctly rounded, wherever the bits differ."""
     if not is_floating(port.dtype):
         return "", ""
-    rounded = round_to(exact.astype(np.float64), port.dtype)
+    rounded = round_to(widen(exact), port.dtype)
     right = [not np.any(differing_bits(side, rounded) & differ) for side in (port, reference)]
     if right[0] == right[1]:
         return "", ""

@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.causes import likely_cause
 from parity.distance import Distance, measure
-from parity.formats import differing_bits, is_floating
+from parity.formats import differing_bits, is_nan, widen
 from parity.row_parts import about, measured, missing, notes, unlike, value_at, worst_place
 from parity.rows import Label, Row
 from parity.verdict import SAME_BITS, Limit
@@ -48,7 +48,7 @@ def compare_with(
     if passed:
         words = f"within {limit.source}" if differ.any() else SAME_BITS
     remarks = notes(actual, expected)
-    if not equal_nan and np.any(_is_nan(actual) & _is_nan(expected)):
+    if not equal_nan and np.any(is_nan(actual) & is_nan(expected)):
         remarks = (*remarks, "NaN on both sides; `equal_nan=True` takes that for equal")
     place = worst_place(distance, limit)
     return Row(
@@ -71,13 +71,9 @@ def _one_sided_limit(
     if override is not None:
         atol, rtol = override
         with np.errstate(invalid="ignore"):
-            allowed = atol + rtol * np.abs(expected.astype(np.float64))
+            allowed = atol + rtol * np.abs(widen(expected))
         reason = f"overridden: {atol:g} + {rtol:g} * |expected|"
         return Limit(math.inf, math.inf, allowed, "override"), reason
     if not distance.floating:
         return Limit(0.0, 0.0, math.inf, "equality"), ""
     return Limit(distance.unit, 1.0, math.inf, "one ulp"), ""
-
-
-def _is_nan(values: np.ndarray) -> np.ndarray:
-    return np.isnan(values) if is_floating(values.dtype) else np.zeros(values.shape, bool)

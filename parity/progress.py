@@ -3,40 +3,35 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from parity.case import Case
+from parity.rows import Row, Skip
 
 
-def tracked(cases: Sequence[Case], *, shown: bool) -> Iterator[Case]:
-    """Yield the cases, with a bar on stderr below what is written to stdout.
+def tracked(records: Iterable[Row | Skip], cases: int) -> Iterator[Row | Skip]:
+    """Yield the records of a run, with a bar on stderr below what is written to stdout.
 
     Args:
-      cases: to go through.
-      shown: whether there is a bar at all.
+      records: those of one case come one after another.
+      cases: how many there will be.
     """
-    if not shown:
-        yield from cases
-        return
-    columns = (
+    progress = Progress(
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-    )
-    progress = Progress(
-        *columns,
+        TextColumn("{task.description}", markup=False),
         console=Console(stderr=True),
         transient=True,
         # Where stdout is a file or a pipe, rows must not be drawn on the terminal.
         redirect_stdout=sys.stdout.isatty(),
     )
+    seen = ""
     with progress:
-        task = progress.add_task("", total=len(cases))
-        for case in cases:
-            progress.update(task, description=case.id)
-            yield case
-            progress.advance(task)
+        task = progress.add_task("", total=cases)
+        for record in records:
+            progress.update(task, description=record.case, advance=record.case != seen)
+            seen = record.case
+            yield record

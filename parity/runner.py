@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import traceback
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +17,9 @@ from parity.frameworks import jax_side
 from parity.judging import compare_tensor
 from parity.needs import missing
 from parity.rows import RAISED, Label, Row, Skip
+
+Tensors = Mapping[str, np.ndarray]
+_AHEAD = 4
 
 
 @dataclass(frozen=True)
@@ -44,25 +50,43 @@ class Setting:
 def run(cases: Iterable[Case], setting: Setting) -> Iterator[Row | Skip]:
     """Yield a row for each tensor of each case, or a skip for a case, as they are computed.
 
+    The ports of the next cases are computed meanwhile, in threads of their own: most of the time
+    goes into compiling them. The reference is always called from this thread.
+
     Args:
-      cases: what to run.
+      cases: what to run, in this order.
       setting: where and how.
     """
+    pool = ThreadPoolExecutor(os.cpu_count())
+    try:
+        for case, job in _ahead(cases, setting, pool):
+            yield from [job] if isinstance(job, Skip) else _rows(case, setting, job)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _ahead(
+    cases: Iterable[Case], setting: Setting, pool: ThreadPoolExecutor
+) -> Iterator[tuple[Case, Future[Tensors] | Skip]]:
+    """Yield each case with its port, begun a few cases before it is asked for."""
+    begun: deque[tuple[Case, Future[Tensors] | Skip]] = deque()
     for case in cases:
-        skip = setting.unmet(case)
-        if skip is not None:
-            yield skip
-        else:
-            yield from _rows(case, setting)
+        begun.append((case, setting.unmet(case) or pool.submit(_port, case, setting)))
+        if len(begun) > _AHEAD:
+            yield begun.popleft()
+    yield from begun
 
 
-def _rows(case: Case, setting: Setting) -> list[Row]:
+def _port(case: Case, setting: Setting) -> Tensors:
+    with jax_side.configured(setting.device, setting.matmul_precision):
+        return case.port()
+
+
+def _rows(case: Case, setting: Setting, port: Future[Tensors]) -> list[Row]:
     device = setting.device or jax_side.default_device()
     # Whatever a case raises is told as its row, and the other cases still run.
     try:
-        with jax_side.configured(setting.device, setting.matmul_precision):
-            port = case.port()
-        return _compared(case.id, device, port, case.reference(), case.expected())
+        return _compared(case.id, device, port.result(), case.reference(), case.expected())
     except Exception as error:
         return [_raised(Label(case.id, "", device), case.dtype, error)]
 
@@ -70,8 +94,8 @@ def _rows(case: Case, setting: Setting) -> list[Row]:
 def _compared(
     case_id: str,
     device: str,
-    port: Mapping[str, np.ndarray],
-    reference: Mapping[str, np.ndarray],
+    port: Tensors,
+    reference: Tensors,
     expected: Mapping[str, Tensor],
 ) -> list[Row]:
     names = dict.fromkeys([*expected, *port, *reference])

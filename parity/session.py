@@ -13,7 +13,8 @@ from typing import Any, TextIO
 
 from parity import environment, usage
 from parity.case import Case
-from parity.coverage import NOTHING_COMPARED, PASSED, Coverage, sentences
+from parity.coverage import Coverage, sentences
+from parity.exit_codes import NOTHING_COMPARED, PASSED
 from parity.needs import missing
 from parity.progress import tracked
 from parity.report import jsonlines, markdown
@@ -96,9 +97,10 @@ def _records(cases: Sequence[Case], without: str, options: Options) -> Iterator[
     from parity import runner
 
     setting = runner.Setting(options.device, options.matmul_precision)
+    records = runner.run(cases, setting)
     # The bar would run through JSON lines on the same terminal.
     bar = sys.stderr.isatty() and not (options.output == "json" and sys.stdout.isatty())
-    yield from runner.run(tracked(cases, shown=bar), setting)
+    yield from tracked(records, len(cases)) if bar else records
 
 
 def _show(

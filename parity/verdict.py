@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from parity.distance import Distance, Place, root_mean_square
-from parity.formats import FORMATS
+from parity.formats import FORMATS, widen
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
@@ -129,7 +129,7 @@ def half_the_digits(exact: Shaped[np.ndarray, "*shape"], dtype: str) -> float:
     """Return the ceiling where nobody derived one: half the digits of the format are right."""
     if dtype not in FORMATS:
         return 0.0
-    return root_mean_square(exact.astype(np.float64)) * 2.0 ** -(FORMATS[dtype].digits / 2)
+    return root_mean_square(widen(exact)) * 2.0 ** -(FORMATS[dtype].digits / 2)
 
 
 def judge(

@@ -37,8 +37,8 @@ def restore_table(
 ) -> RestoredTable:
     """Tell a stored table apart, and bring it to ``max_len`` rows.
 
-    A float32 or float64 table is "published" if each entry lies within `published_bound` of the
-    exact one. A 16-bit table is exact or foreign: its own rounding is far above that bound.
+    A table is "published" if each entry lies within `published_bound` of the exact one; in 16 bits
+    an ulp more, since both sides were rounded once more.
 
     Args:
       stored: the table, of any number of rows.
@@ -67,10 +67,10 @@ def restore_table(
     count = rows.shape[0]
     exact = sinusoidal_table(max(count, max_len), d_model, sinusoid=sinusoid, dtype=rows.dtype)
     distance = (rows.double() - exact[:count].double()).abs()
-    if rows.dtype in {torch.float32, torch.float64}:
-        allowed = published_bound(count, d_model, sinusoid)
-    else:
-        allowed = torch.zeros_like(distance)
+    allowed = published_bound(count, d_model, sinusoid)
+    kind = torch.finfo(rows.dtype)
+    if kind.bits == 16:
+        allowed += exact[:count].double().abs() * kind.eps + kind.smallest_normal * kind.eps
     foreign = ~(distance <= allowed)
     if foreign.any():
         row, column = foreign.nonzero()[0].tolist()

@@ -19,7 +19,7 @@ from torch_ref.requirements import (
     require_real,
     require_size,
 )
-from torch_ref.rounding import narrow
+from torch_ref.rounding import narrow, widen
 
 Scale: TypeAlias = float | Literal["sqrt"] | None
 OutOfRange: TypeAlias = Literal["error", "nan", "clip", "zero"]
@@ -77,9 +77,8 @@ def embed_tokens(
         require_between("token_ids", token_ids, 0, vocab_size - 1, way_out)
 
     # The whole table is widened, not the rows, so that autograd sums their gradients in float32.
-    wide = embedding if embedding.dtype == torch.float64 else embedding.float()
     nearest = _nearest_row(token_ids, vocab_size)
-    rows = functional.embedding(nearest, wide, padding_idx)
+    rows = functional.embedding(nearest, widen(embedding), padding_idx)
     if factor is not None:
         rows = rows * factor
     if zero_padding and padding_idx is not None:

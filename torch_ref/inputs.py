@@ -7,6 +7,7 @@ from torch import Tensor
 from torch_ref.embedding import Scale, embed_tokens
 from torch_ref.positions import add_positions
 from torch_ref.requirements import require_floats, require_rate
+from torch_ref.rounding import widen
 
 
 def dropout(
@@ -47,8 +48,7 @@ def dropout(
     _require_mask(mask, x)
     if rate == 1.0:
         return x.masked_fill(torch.ones_like(mask), 0.0)
-    wide = x if x.dtype == torch.float64 else x.float()
-    return (wide * (1.0 / (1.0 - rate))).masked_fill(~mask, 0.0).to(x.dtype)
+    return (widen(x) * (1.0 / (1.0 - rate))).masked_fill(~mask, 0.0).to(x.dtype)
 
 
 def transformer_input(

@@ -12,7 +12,7 @@ from torch_ref.embedding import Embeddings, Scale
 from torch_ref.inputs import dropout, transformer_input
 from torch_ref.positions import add_positions
 from torch_ref.requirements import require_dtype, require_one_of, require_rate, require_size
-from torch_ref.rounding import narrow
+from torch_ref.rounding import narrow, widen
 from torch_ref.sinusoidal import PAPER, Sinusoid, sinusoidal_table
 
 
@@ -95,7 +95,7 @@ class PositionalEncoding(nn.Module):
         if device.type == "meta":
             return torch.empty(self.max_len, self.d_model, dtype=dtype, device=device)
         if self._kept is not None:
-            return narrow(self._kept, dtype).to(device)
+            return narrow(widen(self._kept), dtype).to(device)
         table = sinusoidal_table(self.max_len, self.d_model, sinusoid=self.sinusoid, dtype=dtype)
         return table.to(device)
 
@@ -126,16 +126,13 @@ class PositionalEncoding(nn.Module):
         *errors: list[str],
     ) -> None:
         names = [name for name in ("position_table", "pe") if prefix + name in state_dict]
-        stale = bool(names) or (strict and self._kept is not None)
         for name in names:
             self._restore(state_dict.pop(prefix + name), name)
-        if strict and not names:
-            self._kept, self.table_origin, self.table_difference = None, "exact", 0.0
         table, device = self.position_table, self.position_table.device
-        if table.is_meta and local_metadata.get("assign_to_params_buffers", False):
-            # The parameters leave the meta device with this load, so the table has to as well.
-            stale, device = True, torch.device("cpu")
-        if stale:
+        assigned = table.is_meta and local_metadata.get("assign_to_params_buffers", False)
+        if assigned:  # the parameters leave the meta device with this load, so the table has to
+            device = torch.device("cpu")
+        if names or assigned:
             self.position_table = self._build(table.dtype, device)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *errors)
 
@@ -143,6 +140,12 @@ class PositionalEncoding(nn.Module):
         """Keep a stored table, or note that it is exact, or refuse it."""
         found = restore_table(stored, self.max_len, self.d_model, sinusoid=self.sinusoid, name=name)
         keep = found.origin == "published" and self.published_table == "keep"
+        if keep and torch.finfo(stored.dtype).bits < torch.finfo(self.position_table.dtype).bits:
+            raise ValueError(
+                f"`{name}` holds the published formula in {stored.dtype}, which is too coarse for "
+                f"a module of {self.position_table.dtype}. Cast it to {stored.dtype} first, "
+                'or build it with published_table="exact".'
+            )
         self._kept = found.table if keep else None
         self.table_origin = "published" if keep else "exact"
         self.table_difference = found.difference

@@ -3,17 +3,21 @@
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional
 
 from torch_ref.requirements import require_between, require_floats, require_integers, require_size
-from torch_ref.rounding import narrow
+from torch_ref.rounding import narrow, rounded, widen
 
 
 def position_ids(seq_len: int, *, offset: int = 0) -> Int[Tensor, "seq_len"]:
-    """Count ``offset``, ``offset + 1``, ... in int32.
+    """Count ``offset``, ``offset + 1``, ...: the positions of one sequence.
 
     Args:
       seq_len: how many positions, at least 1.
       offset: the first position.
+
+    Returns:
+      int32 positions.
 
     Raises:
       ValueError: if ``seq_len`` is below 1, or a position does not fit int32.
@@ -93,7 +97,8 @@ def add_positions(
 
     Args:
       x: embedded tokens; the last axis but one is the sequence.
-      table: one row per position; cast to the dtype of ``x``.
+      table: one row per position, rounded to the dtype of ``x`` before it is added. Its gradient
+        is summed in float32 (float64 for float64) and rounded once.
       positions: the row each token takes; by default 0, 1, ... along the sequence.
 
     Returns:
@@ -121,7 +126,7 @@ def add_positions(
                 f"`x` has seq_len {seq_len}, but the position table has max_len {max_len}. "
                 f"Build the table with max_len >= {seq_len}, or shorten the sequence."
             )
-        return x + narrow(table[:seq_len], x.dtype)
+        return _add_rows(x, widen(table)[:seq_len])
     require_integers("positions", positions)
     if positions.shape not in {x.shape[:-1], x.shape[-2:-1]}:
         raise ValueError(
@@ -130,7 +135,16 @@ def add_positions(
         )
     way_out = "Build the table with more rows, or count from a nearer start."
     require_between("positions", positions, 0, max_len - 1, way_out)
-    return x + narrow(table[positions.to(torch.int64)], x.dtype)
+    return _add_rows(x, functional.embedding(positions.to(torch.int64), widen(table)))
+
+
+def _add_rows(x: Tensor, rows: Tensor) -> Tensor:
+    """Add in float32 (float64 for float64) and round once, as a sum of 16-bit numbers is.
+
+    Kept wide, the gradient of the table is summed in float32 too.
+    """
+    wide = widen(x)
+    return narrow(wide + rounded(rows, x.dtype).to(wide.dtype), x.dtype)
 
 
 def _require_an_axis(name: str, values: Tensor) -> None:

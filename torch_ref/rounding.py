@@ -99,20 +99,37 @@ def settle(
     return rounded.to(dtype)
 
 
+def widen(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Return ``x`` in the dtype its arithmetic is done in: float64 if it has it, or float32."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
 def narrow(x: Float[Tensor, "*shape"], dtype: torch.dtype) -> Float[Tensor, "*shape"]:
-    """Cast to `dtype` with one rounding; the gradient passes through."""
-    if x.dtype == torch.float64 and dtype in {torch.bfloat16, torch.float16}:
-        x = _RoundOnce.apply(x, dtype)
-    return x.to(dtype)
+    """Cast float32 or float64 to `dtype` with one rounding; the gradient passes through."""
+    return rounded(x, dtype).to(dtype)
 
 
-class _RoundOnce(torch.autograd.Function):
+def rounded(x: Float[Tensor, "*shape"], dtype: torch.dtype) -> Float[Tensor, "*shape"]:
+    """Return the values that `dtype` would hold, still in the dtype of ``x``.
+
+    The gradient passes through unrounded, so that sums of it stay wide.
+
+    Args:
+      x: float32 or float64.
+      dtype: one of the four.
+    """
+    is_narrower = torch.finfo(dtype).eps > torch.finfo(x.dtype).eps
+    result: Tensor = _Rounded.apply(x, dtype) if is_narrower else x
+    return result
+
+
+class _Rounded(torch.autograd.Function):
     """`round_once`, whose own derivative would be zero."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """Round."""
-        return round_once(x, dtype)[0]
+        """Round, by way of `dtype` itself so that what it can't hold becomes infinite."""
+        return round_once(x.double(), dtype)[0].to(dtype).to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:

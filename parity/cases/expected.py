@@ -54,7 +54,7 @@ def total(
     """Expect a sum in float32 of terms that were computed in float32, rounded once to dtype.
 
     Args:
-      values: the exact sums.
+      values: the exact sums; in float64 they are off by a billionth of that.
       sizes: the sums of the terms' absolute values.
       terms: how many terms each has at most.
       dtype: of the result.
@@ -63,4 +63,4 @@ def total(
     # Each term carries two roundings, and passes through at most `terms` additions.
     ceiling = half_ulp(values, dtype) + (np.asarray(terms) + 2) * 1.01 * WIDE * sizes
     reason = f"sum in float32, then {dtype}: (terms + 2) half ulp of the terms' sizes"
-    return Tensor(values, ceiling, reason, same_bits, "reference in float64")
+    return Tensor(values, ceiling, reason, same_bits)

@@ -149,7 +149,7 @@ def _published(max_len: int) -> Case:
         "float32",
         lambda: on_jax(lambda: jax_input.sinusoidal_table(max_len, 512)[rows], {}, name="table"),
         lambda: on_torch(
-            lambda: published.PositionalEncoding(512, 0.0, max_len=max_len).pe[0, rows],
+            lambda: published.published_table(max_len, 512)[0, rows],
             {},
             name="table",
         ),

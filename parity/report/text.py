@@ -12,7 +12,7 @@ from parity.rows import Row, Skip
 
 _TENSOR_WIDTH = 20
 _PLACE_WIDTH = 12
-_LONGEST_CASE = 56
+_LONGEST_CASE = 64
 
 
 class Text:

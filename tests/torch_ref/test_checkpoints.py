@@ -131,11 +131,27 @@ def test_another_base_is_foreign(base, rows, d_model):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("back", [False, True])
-def test_a_published_table_that_was_rounded_to_16_bits_is_foreign(dtype, back):
-    stored = published(60, 512).to(dtype)
+def test_a_published_table_that_was_rounded_to_16_bits_and_back_is_foreign(dtype):
     with pytest.raises(ValueError, match=r"neither .* nor the published float32 formula"):
-        restore_table(stored.float() if back else stored, 60, 512)
+        restore_table(published(60, 512, dtype).float(), 60, 512)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_published_table_of_16_bits_is_kept_in_them(dtype):
+    stored = published(5_000, 512, dtype)
+    found = restore_table(stored, 5_000, 512)
+    assert found.origin == "published"
+    assert torch.equal(found.table, stored)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_table_computed_in_16_bits_is_foreign(dtype):
+    position = torch.arange(60).to(dtype)[:, None]
+    step = torch.arange(0, 64, 2).to(dtype)
+    angle = position * torch.exp(step * (-math.log(10_000.0) / 64))
+    stored = torch.stack([angle.sin(), angle.cos()], -1).flatten(1)
+    with pytest.raises(ValueError, match="neither"):
+        restore_table(stored, 60, 64)
 
 
 def test_an_exact_table_that_was_rounded_to_bfloat16_and_back_is_foreign():

@@ -142,6 +142,22 @@ def test_gradient_reaches_a_learned_table_and_x():
     assert torch.equal(x.grad, torch.ones(3, 2, 2))
 
 
+@pytest.mark.parametrize("positions", [None, torch.tensor([0])])
+@pytest.mark.parametrize("table_dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("count", [4096, 257])
+def test_a_row_added_many_times_gets_every_gradient(table_dtype, count, positions):
+    table = torch.zeros(1, 2, dtype=table_dtype, requires_grad=True)
+    x = torch.zeros(count, 1, 2, dtype=torch.bfloat16)
+    add_positions(x, table, positions=positions).sum().backward()
+    expected = torch.tensor(float(count)).to(table_dtype).item()
+    assert table.grad.tolist() == [[expected, expected]]
+
+
+def test_a_row_beyond_float16_is_infinite_in_it():
+    x = torch.full((1, 1), -10_000.0, dtype=torch.float16)
+    assert add_positions(x, torch.tensor([[70_000.0]])).item() == float("inf")
+
+
 @pytest.mark.parametrize("rows", [1, 4])
 def test_a_sequence_longer_than_the_table_is_refused_and_never_broadcast(rows):
     with pytest.raises(ValueError, match=rf"seq_len 5, .* max_len {rows}\. .*max_len >= 5"):

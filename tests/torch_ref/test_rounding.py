@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from torch_ref.rounding import FORMATS, narrow, round_exactly, round_once
+from torch_ref.rounding import FORMATS, narrow, round_exactly, round_once, rounded, widen
 
 ROUNDED = [torch.float32, torch.bfloat16, torch.float16]
 
@@ -64,6 +64,22 @@ def test_narrow_keeps_what_is_not_rounded(dtype, value):
     assert got.dtype == dtype
     torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
     assert torch.signbit(got) == torch.signbit(want)
+
+
+@pytest.mark.parametrize("dtype", ROUNDED)
+def test_narrow_of_float32_is_the_cast(dtype):
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=10_000)).float() * 10.0 ** (
+        torch.arange(10_000) % 12 - 8
+    )
+    assert torch.equal(narrow(x, dtype), x.to(dtype))
+    assert torch.equal(rounded(x, dtype), x.to(dtype).float())
+
+
+def test_widen_is_float32_unless_it_is_float64():
+    assert [widen(torch.zeros(1, dtype=dtype)).dtype for dtype in (*ROUNDED, torch.float64)] == [
+        *[torch.float32] * 3,
+        torch.float64,
+    ]
 
 
 @pytest.mark.parametrize("dtype", ROUNDED)

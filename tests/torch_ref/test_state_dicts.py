@@ -61,7 +61,7 @@ def test_one_option_swaps_the_exact_table_in_and_says_by_how_much_they_differ():
     assert not module.state_dict()
 
 
-def test_a_state_without_a_table_loads():
+def test_a_state_without_a_table_loads_strictly():
     module = encoding()
     assert str(module.load_state_dict({})) == "<All keys matched successfully>"
     assert torch.equal(module.position_table, exact(60))
@@ -89,20 +89,41 @@ def test_a_kept_table_survives_casts_meta_and_copies():
     assert torch.equal(module.half().state_dict()["position_table"], table)
 
 
-def test_a_strict_load_without_a_table_goes_back_to_the_exact_one_and_a_loose_one_does_not():
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_state_without_a_table_leaves_a_kept_one_in_place(strict):
     module = encoding()
     module.load_state_dict(published(60))
-    module.load_state_dict({}, strict=False)
+    module.load_state_dict({}, strict=strict)
     assert module.table_origin == "published"
-    module.load_state_dict({})
+    assert torch.equal(module.position_table, published(60)["pe"][0])
+
+
+def test_an_exact_table_takes_the_place_of_a_kept_one():
+    module = encoding()
+    module.load_state_dict(published(60))
+    module.load_state_dict({"position_table": exact(60)})
     assert (module.table_origin, module.table_difference) == ("exact", 0.0)
     assert torch.equal(module.position_table, exact(60))
+    assert not module.state_dict()
 
 
 def test_a_published_table_loads_into_a_module_of_another_dtype_with_one_rounding():
     module = encoding(dtype=torch.bfloat16)
     module.load_state_dict(published(60))
     assert torch.equal(module.position_table, published(60)["pe"][0].bfloat16())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_published_table_of_16_bits_is_kept_by_a_module_of_16_bits_alone(dtype):
+    state = {"pe": published(5_000)["pe"].to(dtype)}
+    module = encoding(dtype=dtype)
+    module.load_state_dict(state)
+    assert torch.equal(module.position_table, state["pe"][0, :60])
+    with pytest.raises(ValueError, match=r"`pe` holds .* too coarse for a module of torch.float32"):
+        encoding().load_state_dict(state)
+    swapped = encoding(published_table="exact")
+    swapped.load_state_dict(state)
+    assert torch.equal(swapped.position_table, exact(60))
 
 
 def test_loading_a_published_table_onto_the_meta_device_waits_for_memory():
@@ -131,7 +152,7 @@ def test_another_width_is_refused():
 
 
 def test_other_unexpected_keys_are_still_reported():
-    with pytest.raises(RuntimeError, match='Unexpected key.* "weight"'):
+    with pytest.raises(RuntimeError, match=r'Unexpected key.* "weight"'):
         encoding().load_state_dict({"pe": exact(60), "weight": torch.zeros(1)})
 
 

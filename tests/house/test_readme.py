@@ -1,0 +1,58 @@
+"""Every block that the README prints is run, and says what it says there."""
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "README.md").read_text()
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
+
+
+def test_the_readme_is_short():
+    assert len(TEXT.splitlines()) < 130
+
+
+def test_every_block_is_of_a_kind_that_is_run():
+    assert {kind for kind, _ in BLOCKS} == {"sh", "python", "console"}
+
+
+def test_python_blocks_print_what_they_show():
+    examples = "".join(text for kind, text in BLOCKS if kind == "python")
+    # The details of exceptions count; only what an ellipsis stands for does not.
+    flags = FLAGS & ~doctest.IGNORE_EXCEPTION_DETAIL
+    test = doctest.DocTestParser().get_doctest(examples, {}, "README.md", "README.md", 0)
+    result = doctest.DocTestRunner(optionflags=flags).run(test)
+    assert result.attempted > 15
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("block", [text for kind, text in BLOCKS if kind == "console"])
+def test_commands_print_what_they_show(block):
+    command, _, shown = block.removeprefix("$ ").partition("\n")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command,
+        shell=True,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": path},
+    )
+    assert doctest.OutputChecker().check_output(shown, done.stdout, FLAGS), done.stdout
+
+
+def test_commands_that_set_up_are_the_ones_that_ci_runs():
+    (block,) = [text for kind, text in BLOCKS if kind == "sh"]
+    ci = (ROOT / ".ci" / "run").read_text()
+    for line in block.splitlines():
+        assert line.startswith("python3 -m venv ")
+        assert line.endswith(("parity run", "pytest"))
+    assert "grep -m1 '^python3 -m venv .*parity run$' README.md" in ci
+    assert "grep -m1 '^python3 -m venv .*pytest$' README.md" in ci
