@@ -34,7 +34,7 @@ def likely_cause(actual: Shaped[np.ndarray, "*shape"], exact: Shaped[np.ndarray,
     if actual.shape != exact.shape or actual.size < 2 or actual.dtype.name not in FORMATS:
         return ""
     truth = widen(exact)
-    if not np.any(actual != 0) and np.any(truth != 0):
+    if not widen(actual).any() and truth.any():
         return "every value is zero"
     guesses = (_nan, _transformed, _factor, _shifted, _one_row)
     return next((text for guess in guesses if (text := guess(actual, truth))), "")
@@ -87,13 +87,14 @@ def _factor(actual: np.ndarray, exact: np.ndarray) -> str:
         or not _fits(actual, exact, factor * exact)
     ):
         return ""
-    return f"every value is {factor:.6g} times the exact one{_name_of(factor, actual)}"
+    digits = 6 if FORMATS[actual.dtype.name].digits > 11 else 3
+    return f"every value is {factor:.{digits}g} times the exact one{_name_of(factor, actual)}"
 
 
 def _name_of(factor: float, actual: np.ndarray) -> str:
     """Name a factor that can hardly be another."""
     width = actual.shape[-1] if actual.ndim else 1
-    close = 2.0 ** -(FORMATS[actual.dtype.name].digits - 4)
+    close = 2.0 ** -(FORMATS[actual.dtype.name].digits - 1)
     names = {}
     if width > 4:
         names = {math.sqrt(width): f"sqrt({width})", 1 / math.sqrt(width): f"1 / sqrt({width})"}

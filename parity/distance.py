@@ -65,7 +65,8 @@ class Distance:
 
     @cached_property
     def _in_units(self) -> Float[np.ndarray, "*shape"]:
-        return self.errors / self.units
+        with np.errstate(over="ignore"):  # where all expected values are zero, a unit is tiny
+            return self.errors / self.units
 
 
 def measure(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from parity.distance import Distance, Place, argmax
-from parity.formats import is_floating
+from parity.formats import is_floating, widen
 from parity.rows import Label, Row, Value
 from parity.verdict import Limit
 
@@ -60,7 +60,7 @@ def notes(ours: np.ndarray, theirs: np.ndarray) -> tuple[str, ...]:
     """Say what makes a comparison less than it looks."""
     if ours.size == 0:
         return ("empty: only shape and dtype were compared",)
-    if not ours.any() and not theirs.any():
+    if not widen(ours).any() and not widen(theirs).any():
         return ("zero everywhere on both sides",)
     return ()
 

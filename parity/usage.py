@@ -15,7 +15,6 @@ PRECISIONS = (
     "high",
     "highest",
     "bfloat16",
-    "bfloat16_3x",
     "tensorfloat32",
     "float32",
 )

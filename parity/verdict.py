@@ -60,7 +60,7 @@ class Limit:
 
     def used(self, distance: Distance) -> Float[np.ndarray, "*shape"]:
         """Return each error over its limit: at most 1 where it is kept."""
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             used = distance.errors / np.minimum(self.error, self.ceiling)
             used = np.maximum(used, distance.errors / (self.ulp * distance.units))
         used = np.where(np.isinf(distance.errors), np.inf, used)

@@ -52,7 +52,7 @@ def test_the_table_is_the_exact_one_in_the_dtype_of_the_result(dtype, sinusoid):
 
 
 def test_the_embedding_starts_as_a_standard_normal():
-    model = TransformerInput(vocab_size=1_000, d_model=256, max_len=8, deterministic=True)
+    model = Embed(vocab_size=1_000, d_model=256)
     embedding = model.init(jax.random.key(0), IDS)["params"]["embedding"]
     # Standard errors of 256,000 draws: 0.002 for the mean, 0.0014 for the deviation.
     assert abs(float(embedding.mean())) < 0.01
@@ -138,7 +138,7 @@ def test_params_alone_give_the_same_bits(name, dtype, max_len, sinusoid):
         np.testing.assert_array_equal(x, expected)
 
 
-@pytest.mark.parametrize("max_len", [20, 5_000])
+@pytest.mark.parametrize("max_len", [50, 5_000])
 @pytest.mark.parametrize("only_params", [False, True])
 def test_a_position_without_a_row_raises_where_known_and_reads_nan_where_traced(
     max_len, only_params
@@ -232,7 +232,7 @@ def test_the_first_two_rows_the_middle_one_and_the_last_are_looked_at(row):
     assert np.isnan(jax.jit(model.apply)(with_table(variables, table), IDS)).all()
 
 
-@pytest.mark.parametrize("max_len", [1, 2, 3])
+@pytest.mark.parametrize("max_len", [1, 2])
 def test_short_tables_are_looked_at_too(max_len):
     model = TransformerInput(**FIXED, max_len=max_len)
     token_ids = IDS[:, :max_len]
@@ -347,7 +347,7 @@ def test_one_key_gives_one_mask_and_kept_entries_are_scaled():
 class Layer(nn.Module):
     """One layer of a stack: positions are added again before it."""
 
-    max_len: int = 20
+    max_len: int = 50
     dropout_rate: float = 0.0
 
     @nn.compact
@@ -366,7 +366,7 @@ def test_layers_under_scan_share_one_table_or_need_none(constants):
     x = jax.random.normal(jax.random.key(1), (2, 6, 8))
     variables = scanned().init(jax.random.key(0), x, None)
     tables = jax.tree.map(jnp.shape, variables.get("constants", {}))
-    kept = {"PositionalEncoding_0": {"position_table": (20, 8)}}
+    kept = {"PositionalEncoding_0": {"position_table": (50, 8)}}
     assert tables == (kept if constants else {})
     tables = {"constants": variables["constants"]} if constants else {}
     expected = x
@@ -406,11 +406,11 @@ def test_models_side_by_side_share_one_table():
         split_rngs={"params": True},
         in_axes=None,
         axis_size=3,
-    )(**FIXED, max_len=20)
+    )(**FIXED, max_len=50)
     variables = many.init(jax.random.key(0), IDS)
     assert variables["params"]["embedding"].shape == (3, 10, 8)
-    assert variables["constants"]["position_table"].shape == (20, 8)
-    model = TransformerInput(**FIXED, max_len=20)
+    assert variables["constants"]["position_table"].shape == (50, 8)
+    model = TransformerInput(**FIXED, max_len=50)
     for stored in (variables, params_of(variables)):
         x = many.apply(stored, IDS)
         for index, embedding in enumerate(variables["params"]["embedding"]):
