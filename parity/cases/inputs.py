@@ -27,7 +27,9 @@ def cases() -> Iterator[Case]:
             yield _transformer_input(problem(dtype), f"padding right, {dtype}, {mode}", default)
     for padding in ("left", "everywhere"):
         yield _transformer_input(problem("float32", padding), f"padding {padding}, float32, jit")
-    yield from (_drawn(problem(dtype, "nowhere"), dtype) for dtype in FLOATS)
+    yield from (
+        _drawn(problem(dtype, "nowhere"), dtype, default=dtype == "float32") for dtype in FLOATS
+    )
 
 
 def _dropout(rate: float, dtype: str, mode: str, default: bool) -> Case:
@@ -50,14 +52,14 @@ def _dropout(rate: float, dtype: str, mode: str, default: bool) -> Case:
             lambda x, mask: jax_input.dropout(x, rate, mask=mask),
             arrays,
             name="dropout",
-            cotangents={"dropout": cotangent},
+            cotangent=cotangent,
             jit=mode == "jit",
         ),
         lambda: on_torch(
             lambda x, mask: torch_ref.dropout(x, rate, mask=mask),
             arrays,
             name="dropout",
-            cotangents={"dropout": cotangent},
+            cotangent=cotangent,
         ),
         expected,
         default=default,
@@ -107,7 +109,7 @@ def reference_terms(given: Problem) -> dict[str, np.ndarray]:
     )
 
 
-def _drawn(given: Problem, dtype: str) -> Case:
+def _drawn(given: Problem, dtype: str, *, default: bool) -> Case:
     """Let the port draw its mask from a key, and give the other side the same mask."""
     rate = 0.25
     table = problems.table_of(given)
@@ -154,4 +156,5 @@ def _drawn(given: Problem, dtype: str) -> Case:
             "dropout": problems.dropped(given, problems.mask_of(drawn()["dropout"]), rate),
             "mask": whole(np.array([True, True])),
         },
+        default=default,
     )

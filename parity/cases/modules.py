@@ -95,7 +95,7 @@ def fresh(shell: Shell) -> Case:
     )
 
 
-def dropout(shell: Shell, dtype: str) -> Case:
+def dropout(shell: Shell, dtype: str, *, default: bool) -> Case:
     """Let the shell draw its mask, and give PyTorch's module the same."""
     given = problem(dtype, "nowhere")
 
@@ -118,6 +118,7 @@ def dropout(shell: Shell, dtype: str) -> Case:
             "dropout": problems.dropped(given, problems.mask_of(drawn()["dropout"]), RATE),
             "mask": whole(np.array([True, True])),
         },
+        default=default,
     )
 
 

@@ -19,7 +19,7 @@ def cases() -> Iterator[Case]:
     """Yield the cases of ``jax_input.nnx``."""
     for dtype in FLOATS:
         yield modules.terms(_SHELL, problem(dtype), f"padding right, {dtype}, jit")
-        yield modules.dropout(_SHELL, dtype)
+        yield modules.dropout(_SHELL, dtype, default=dtype == "float32")
     yield modules.terms(_SHELL, problem("float32", "left"), "padding left, float32, jit")
     yield modules.terms(
         _SHELL, problem("float32", "left"), "padding left, float32, eager", default=False

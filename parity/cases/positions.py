@@ -112,12 +112,10 @@ def _add(dtype: str, mode: str, *, explicit: bool) -> Case:
             jax_input.add_positions,
             arrays,
             name="sum",
-            cotangents={"sum": cotangent},
+            cotangent=cotangent,
             jit=mode == "jit",
         ),
-        lambda: on_torch(
-            torch_ref.add_positions, arrays, name="sum", cotangents={"sum": cotangent}
-        ),
+        lambda: on_torch(torch_ref.add_positions, arrays, name="sum", cotangent=cotangent),
         expected,
         default=mode == "jit" or dtype == "float32",
     )

@@ -9,12 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
+import torch
 
 from parity import exact
 from parity.case import Tensor
 from parity.cases.expected import WIDE, half_ulp, product, rng, rounded, total
-from parity.cases.sides import Arrays, on_jax, on_torch
+from parity.cases.sides import on_jax, on_torch
 from parity.formats import round_to
 
 _MASKS = {
@@ -133,37 +135,35 @@ def port(
       whole: the input part without dropout, of ``(token_ids, embedding, positions=None)``.
       jit: whether both are compiled.
     """
-
-    def run(function: Callable[..., Any], arrays: Arrays, name: str, **options: Any) -> Any:
-        return on_jax(function, arrays, name=name, jit=jit, **options)
-
-    return _terms(problem, embed, whole, run)
+    return on_jax(**_program(problem, embed, whole, jnp.zeros_like), jit=jit)
 
 
 def reference(
     problem: Problem, embed: Callable[..., Any], whole: Callable[..., Any]
 ) -> dict[str, np.ndarray]:
     """Run a PyTorch side, term by term, as ``port``."""
-
-    def run(function: Callable[..., Any], arrays: Arrays, name: str, **options: Any) -> Any:
-        return on_torch(function, arrays, name=name, **options)
-
-    return _terms(problem, embed, whole, run)
+    return on_torch(**_program(problem, embed, whole, torch.zeros_like))
 
 
-def _terms(
+def _program(
     problem: Problem,
     embed: Callable[..., Any],
     whole: Callable[..., Any],
-    run: Callable[..., dict[str, np.ndarray]],
-) -> dict[str, np.ndarray]:
-    looked_up = {"token_ids": problem.token_ids, "embedding": problem.embedding}
-    no_tokens = {**problem.arrays, "embedding": np.zeros_like(problem.embedding)}
+    zeros_like: Callable[..., Any],
+) -> dict[str, Any]:
+    def others(token_ids: Any, embedding: Any, **rest: Any) -> dict[str, Any]:
+        return {
+            "rows": embed(token_ids, embedding, scale=None),
+            "scale": embed(token_ids, embedding, scale="sqrt"),
+            "table": whole(token_ids, zeros_like(embedding), **rest),
+        }
+
     return {
-        **run(lambda **given: embed(**given, scale=None), looked_up, "rows"),
-        **run(lambda **given: embed(**given, scale="sqrt"), looked_up, "scale"),
-        **run(whole, no_tokens, "table"),
-        **run(whole, problem.arrays, "sum", cotangents={"sum": problem.cotangent}),
+        "function": whole,
+        "arrays": problem.arrays,
+        "name": "sum",
+        "cotangent": problem.cotangent,
+        "others": others,
     }
 
 

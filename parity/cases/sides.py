@@ -19,7 +19,8 @@ def on_jax(
     arrays: Arrays,
     *,
     name: str = "output",
-    cotangents: Arrays | None = None,
+    cotangent: np.ndarray | None = None,
+    others: Callable[..., Mapping[str, Any]] | None = None,
     jit: bool = True,
 ) -> dict[str, np.ndarray]:
     """Call a JAX function of keyword arrays.
@@ -28,28 +29,31 @@ def on_jax(
       function: takes ``arrays`` by keyword and returns one array.
       arrays: what it is given.
       name: what the output is called.
-      cotangents: one entry, named as the output; with it the gradient of every floating argument
-        is returned as ``gradient/<argument>``.
+      cotangent: of the output; with it the gradient of every floating argument is returned as
+        ``gradient/<argument>``.
+      others: takes the same and returns further arrays by name, which are not differentiated. One
+        program computes all of them, since compiling is what takes the time.
       jit: whether it is compiled, which also makes its arguments traced.
 
     Returns:
-      The output and the gradients, by name.
+      The output, the others and the gradients, by name.
     """
     given = {key: jax_side.from_numpy(array) for key, array in arrays.items()}
     real = {key: value for key, value in given.items() if jnp.issubdtype(value.dtype, jnp.floating)}
     fixed = {key: value for key, value in given.items() if key not in real}
-    if cotangents is None:
-        call = jax.jit(function) if jit else function
-        return {name: jax_side.to_numpy(call(**given))}
 
-    def with_gradients(fixed: Any, real: Any, cotangent: Any) -> Any:
+    def call(fixed: Any, real: Any, cotangent: Any) -> dict[str, Any]:
+        further = {} if others is None else dict(others(**fixed, **real))
+        if cotangent is None:
+            return {name: function(**fixed, **real), **further}
         output, pull_back = jax.vjp(lambda variables: function(**fixed, **variables), real)
-        return output, pull_back(cotangent)[0]
+        (gradients,) = pull_back(cotangent)
+        named = {f"gradient/{key}": gradient for key, gradient in gradients.items()}
+        return {name: output, **further, **named}
 
-    run = jax.jit(with_gradients) if jit else with_gradients
-    output, gradients = run(fixed, real, jax_side.from_numpy(cotangents[name]))
-    named = {f"gradient/{key}": jax_side.to_numpy(value) for key, value in gradients.items()}
-    return {name: jax_side.to_numpy(output), **named}
+    given_cotangent = None if cotangent is None else jax_side.from_numpy(cotangent)
+    results = (jax.jit(call) if jit else call)(fixed, real, given_cotangent)
+    return {key: jax_side.to_numpy(value) for key, value in results.items()}
 
 
 def on_torch(
@@ -57,24 +61,24 @@ def on_torch(
     arrays: Arrays,
     *,
     name: str = "output",
-    cotangents: Arrays | None = None,
+    cotangent: np.ndarray | None = None,
+    others: Callable[..., Mapping[str, Any]] | None = None,
 ) -> dict[str, np.ndarray]:
     """Call a PyTorch function of keyword tensors, as ``on_jax`` calls the other side."""
     given = {key: torch_side.from_numpy(array) for key, array in arrays.items()}
     real = {key: value for key, value in given.items() if value.is_floating_point()}
-    if cotangents is None:
-        return {name: torch_side.to_numpy(function(**given))}
-    for value in real.values():
-        value.requires_grad_()
-    output = function(**given)
-    output.backward(torch_side.from_numpy(cotangents[name]))
-    named = {
-        f"gradient/{key}": torch_side.to_numpy(
-            torch.zeros_like(value) if value.grad is None else value.grad
-        )
-        for key, value in real.items()
-    }
-    return {name: torch_side.to_numpy(output), **named}
+    with torch.no_grad():
+        results = {} if others is None else dict(others(**given))
+    if cotangent is not None:
+        for value in real.values():
+            value.requires_grad_()
+    results[name] = function(**given)
+    if cotangent is not None:
+        results[name].backward(torch_side.from_numpy(cotangent))
+        for key, value in real.items():
+            gradient = torch.zeros_like(value) if value.grad is None else value.grad
+            results[f"gradient/{key}"] = gradient
+    return {key: torch_side.to_numpy(value) for key, value in results.items()}
 
 
 def torch_dtype(name: str) -> torch.dtype:

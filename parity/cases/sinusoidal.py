@@ -10,7 +10,7 @@ import torch_ref
 from parity import exact
 from parity.case import Case, Tensor
 from parity.cases.expected import FLOATS, rounded
-from parity.cases.sides import MODES, on_jax, on_torch, torch_dtype
+from parity.cases.sides import on_jax, on_torch, torch_dtype
 from torch_ref import published
 
 # Where formats and tables end: the integers of bfloat16, float16 and TF32, the largest float16,
@@ -33,12 +33,16 @@ _CONVENTIONS = {
 def cases() -> Iterator[Case]:
     """Yield the cases of ``jax_input.sinusoidal``."""
     for dtype in FLOATS:
-        for mode in MODES:
-            yield _positions(dtype, mode)
-            yield _table(70, 34, "paper", dtype, mode)
+        yield _positions(64, "paper", dtype, "jit")
+        yield _table(70, 34, "paper", dtype, "jit")
+        yield _positions(64, "paper", dtype, "eager", default=dtype == "float32")
+        yield _table(70, 34, "paper", dtype, "eager", default=dtype == "float32")
     for convention in _CONVENTIONS:
-        yield _table(65, 7, convention, "float32", "jit")
-    yield from (_table(3, width, "paper", "float32", "eager") for width in (1, 2, 5))
+        yield _positions(7, convention, "float32", "jit")
+        yield _table(65, 7, convention, "float32", "jit", default=convention == "diffusers")
+    for width in (1, 2, 5):
+        yield _positions(width, "paper", "float32", "eager")
+        yield _table(3, width, "paper", "float32", "eager", default=False)
     yield _table(5_000, 512, "paper", "float32", "jit", default=False)
     yield _timesteps()
     yield _published(60)
@@ -81,23 +85,34 @@ def _shown(max_len: int) -> np.ndarray:
     return np.unique(np.linspace(0, max_len - 1, 200).round().astype(np.int64))
 
 
-def _positions(dtype: str, mode: str) -> Case:
+def _positions(
+    d_model: int, convention: str, dtype: str, mode: str, *, default: bool = True
+) -> Case:
+    options = _CONVENTIONS[convention]
     arrays = {"positions": np.array(_BOUNDARIES, np.int32)}
     return Case(
-        f"sinusoidal/positions[d_model 64, {dtype}, {mode}]",
+        f"sinusoidal/positions[d_model {d_model}, {convention}, {dtype}, {mode}]",
         dtype,
         lambda: on_jax(
-            lambda positions: jax_input.encode_positions(positions, 64, dtype=dtype),
+            lambda positions: jax_input.encode_positions(
+                positions, d_model, sinusoid=jax_input.Sinusoid(**options), dtype=dtype
+            ),
             arrays,
             name="table",
             jit=mode == "jit",
         ),
         lambda: on_torch(
-            lambda positions: torch_ref.encode_positions(positions, 64, dtype=torch_dtype(dtype)),
+            lambda positions: torch_ref.encode_positions(
+                positions,
+                d_model,
+                sinusoid=torch_ref.Sinusoid(**options),
+                dtype=torch_dtype(dtype),
+            ),
             arrays,
             name="table",
         ),
-        lambda: {"table": rounded(exact.sinusoid(arrays["positions"], 64), dtype)},
+        lambda: {"table": rounded(exact.sinusoid(arrays["positions"], d_model, **options), dtype)},
+        default=default,
     )
 
 

@@ -1,7 +1,7 @@
 import mpmath
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from mpmath import mp
 
@@ -75,6 +75,8 @@ def test_quarter_points_are_exact():
     position=st.integers(-(2**31), 2**31),
     frequency=st.integers(0, TURN - 1) | st.just(TURN - 1) | st.just(0),
 )
+@example(position=3, frequency=TURN // POINTS // 4)  # three quarters of a step: the next point
+@example(position=-(2**31), frequency=TURN - 1)
 def test_reduction_keeps_the_fraction_of_a_turn(position, frequency):
     point, rest = reduce(torch.tensor([[position]]), [frequency])
     with mp.workprec(PRECISION):

@@ -171,7 +171,7 @@ def test_a_sequence_longer_than_the_table_is_refused_and_never_broadcast(rows):
         (
             {"positions": torch.tensor([[0, 6]])},
             ValueError,
-            "`positions` must have shape [2, 2] or",
+            "`positions` must have shape [3, 2] or",
         ),
         ({"positions": torch.tensor([0.0, 1])}, TypeError, "`positions` must hold integers"),
         ({"positions": torch.tensor([0, 1, 2])}, ValueError, "or [2], got [3]"),
@@ -184,7 +184,7 @@ def test_a_sequence_longer_than_the_table_is_refused_and_never_broadcast(rows):
     ],
 )
 def test_wrong_arguments_are_refused(options, error, message):
-    arguments = {"x": torch.zeros(2, 2, 8), "table": sinusoidal_table(7, 8), **options}
+    arguments = {"x": torch.zeros(3, 2, 8), "table": sinusoidal_table(7, 8), **options}
     with pytest.raises(error) as caught:
         add_positions(**arguments)
     assert message in str(caught.value)

@@ -52,6 +52,16 @@ def test_the_float32_formula_is_off_by_this_much(rows, error):
     assert (table - exact).abs().max().item() == pytest.approx(error, rel=0.05)
 
 
+@pytest.mark.parametrize("column", [2, 100, 510])
+def test_angles_are_products_in_float32(column):
+    table = LongPositionalEncoding(512, 0.0).pe[0]
+    frequency = torch.tensor(float(column)).mul(-math.log(10_000.0) / 512).exp()
+    angle = torch.tensor(4_999.0) * frequency
+    # The sine of one number and of many may differ in the last place; a wider angle by 1e-4.
+    expected = torch.stack([angle.sin(), angle.cos()])
+    torch.testing.assert_close(table[4_999, column : column + 2], expected, rtol=0, atol=2.0**-23)
+
+
 def test_no_row_is_off_at_position_0():
     assert ShortPositionalEncoding(8, 0.0).pe[0, 0].tolist() == [0, 1] * 4
 

@@ -1,7 +1,10 @@
+import math
+
 import numpy as np
 import pytest
 import torch
 
+from torch_ref.phase import BITS
 from torch_ref.rounding import FORMATS, narrow, round_exactly, round_once, rounded, widen
 
 ROUNDED = [torch.float32, torch.bfloat16, torch.float16]
@@ -96,6 +99,17 @@ def test_small_negative_values_round_to_minus_zero(dtype):
     rounded, _ = round_once(torch.tensor([below_half_a_step], dtype=torch.float64), dtype)
     assert rounded.item() == 0
     assert torch.signbit(rounded).all()
+
+
+@pytest.mark.parametrize(
+    ("in_steps", "expected"), [(0.4, 0), (0.6, 1), (1.4, 1), (1.6, 2), (1000.4, 1000)]
+)
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_integers_round_with_gradual_underflow(in_steps, expected, sign):
+    # So small an angle is its own sine to within 2**-28 of it.
+    turns = sign * in_steps * 2.0**-24 / math.tau
+    value = round_exactly(1, int(turns * 2.0**BITS), torch.float16, cosine=False)
+    assert value == sign * expected * 2.0**-24
 
 
 def test_integers_round_to_minus_zero_too():

@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import mp
 
@@ -80,7 +80,6 @@ def nearest(value, dtype):
     return float(mp.ldexp(mpmath.nint(mp.ldexp(value, -exponent)), exponent))
 
 
-@settings(deadline=None)
 @given(
     position=st.integers(-(2**31), 2**31 - 1) | st.integers(-5000, 5000),
     base=st.floats(2, 1e6),
@@ -101,7 +100,6 @@ def test_every_integer_position_is_correctly_rounded(position, base, d_model, fr
             assert abs(got - value) <= mp.mpf(2) ** -53
 
 
-@settings(deadline=None)
 @given(
     position=st.floats(-(2.0**31), 2.0**31, width=32) | st.floats(-1000, 1000, width=32),
     base=st.floats(2, 1e6),
@@ -116,7 +114,6 @@ def test_every_float32_position_is_within_two_to_the_minus_24(position, base, d_
 
 
 @given(st.integers(-(2**24), 2**24))
-@settings(deadline=None)
 def test_whole_float32_positions_have_the_bits_of_integers(position):
     whole = encode_positions(torch.tensor(position), 64)
     real = encode_positions(torch.tensor(float(position)), 64)
