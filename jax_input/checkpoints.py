@@ -50,7 +50,8 @@ def restore_table(
     A table is exact, or published (each entry within ``origin.published_bound`` of the exact one,
     and within half an ulp more in 16 bits), or foreign. A published one is kept bit for bit, since
     the model was trained on it, and cut, or continued with exact rows. Those differ at the seam
-    by the error of the published formula: 3e-6 after 60 rows, 4e-4 after 5,000.
+    by the error of the published formula: 3e-6 after 60 rows, 4e-4 after 5,000
+    (``tests/jax_input/test_checkpoints.py``).
 
     Args:
       stored: the table, with any number of rows and perhaps an axis of 1.
@@ -118,7 +119,7 @@ def restore(
     Args:
       stored: nested mappings of arrays.
       target: nested mappings of arrays or ``jax.ShapeDtypeStruct``: linen variables, perhaps from
-        ``jax.eval_shape``, or ``nnx.to_pure_dict(nnx.state(model, (nnx.Param, Constant)))``.
+        ``jax.eval_shape``, or ``nnx.state(model, (nnx.Param, Constant))``.
       sinusoid: the convention of the model.
       exact: use the exact table in place of a published one.
       padding_idx: the padding row, to be told whether it is zero in ``embedding``.
@@ -130,13 +131,13 @@ def restore(
     Raises:
       ValueError: naming the weights that are missing, left over or of another shape, and as
         ``restore_table``.
-      TypeError: if a leaf of ``stored`` is no array of numbers.
+      TypeError: if a leaf of ``stored`` is no array of numbers, or not of the kind of the model's.
     """
     given, wanted = by_name(stored, "stored"), by_name(target, "target")
     require_same_weights(given.keys(), wanted.keys())
     notes: list[str] = []
     restored: dict[Path, Array | None] = {}
-    for path in given.keys() | wanted.keys():
+    for path in sorted(given.keys() | wanted.keys()):
         if path[-1] != "position_table":
             restored[path] = _restore_weight(path, given[path], wanted[path], padding_idx, notes)
         elif path in given:
@@ -151,23 +152,26 @@ def _restore_weight(
     path: Path, stored: Any, place: Any, padding_idx: int | None, notes: list[str]
 ) -> Array:
     """Return a weight in the dtype of its place, and note a padding row that is not zero."""
-    value = _numbers(".".join(path), stored)
+    name = ".".join(path)
+    value = _numbers(name, stored)
+    if jnp.issubdtype(value.dtype, jnp.floating) != jnp.issubdtype(place.dtype, jnp.floating):
+        raise TypeError(f"`{name}` holds {value.dtype} in the state, but the model {place.dtype}.")
     if value.shape != place.shape:
         raise ValueError(
-            f"`{'.'.join(path)}` has shape {list(value.shape)} in the state, but the model has "
+            f"`{name}` has shape {list(value.shape)} in the state, but the model has "
             f"{list(place.shape)}. Build the model with these sizes, or cut the weight."
         )
     if path[-1] == "embedding" and padding_idx is not None:
         if not 0 <= padding_idx < len(value):
             raise ValueError(
-                f"`padding_idx` must be from 0 to {len(value) - 1}, the rows of "
-                f"`{'.'.join(path)}`, got {padding_idx}."
+                f"`padding_idx` must be from 0 to {len(value) - 1}, the rows of `{name}`, "
+                f"got {padding_idx}."
             )
         norm = float(np.linalg.norm(value[padding_idx].astype(np.float64)))
         if norm != 0:
             notes.append(
-                f"`{'.'.join(path)}`: padding row {padding_idx} is not zero (norm {norm:.3g}) and "
-                "is read as it is; zero_padding=True reads zeros."
+                f"`{name}`: padding row {padding_idx} is not zero (norm {norm:.3g}) and is read as "
+                "it is; embed_tokens(..., zero_padding=True) reads zeros."
             )
     return jnp.asarray(value.astype(place.dtype))
 
@@ -179,7 +183,8 @@ def _keep_table(
     name = ".".join(path)
     rows = _require_rows(name, stored)
     max_len, d_model = rows.shape if place is None else _table_shape(place)
-    dtype = rows.dtype if place is None else place.dtype
+    narrow = np.float32 if rows.dtype == np.float64 else rows.dtype  # float64 may be off
+    dtype = narrow if place is None else place.dtype
     found = restore_table(
         rows, max_len, d_model, sinusoid=sinusoid, dtype=dtype, exact=exact, name=name
     )

@@ -1,7 +1,7 @@
 """Flax NNX modules of the input part: they own the variables, the pure functions compute.
 
 Give optimizers ``wrt=nnx.Param``. A wider filter with weight decay moves the position table, and
-then the module and ``jax_input.restore`` refuse it.
+then the module and ``jax_input.checkpoints.restore`` refuse it.
 """
 
 from typing import Literal

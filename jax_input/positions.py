@@ -26,7 +26,10 @@ def position_ids(seq_len: int, *, offset: Integer[ArrayLike, ""] = 0) -> Int32[A
 
     Args:
       seq_len: how many, at least 1.
-      offset: the first one; may be traced, as in decoding.
+      offset: the first one; may be traced, as in decoding, and is then taken as int32.
+
+    Returns:
+      int32 positions.
 
     Raises:
       TypeError: if ``seq_len`` is no Python integer or ``offset`` no integer.

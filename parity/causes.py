@@ -100,8 +100,8 @@ def _name_of(factor: float, actual: np.ndarray) -> str:
         names = {math.sqrt(width): f"sqrt({width})", 1 / math.sqrt(width): f"1 / sqrt({width})"}
     names |= {1 - rate: f"1 - {rate}: kept values not divided by 1 - rate" for rate in _RATES}
     names |= {1 / (1 - rate): f"1 / (1 - {rate}): rescaled twice" for rate in _RATES}
-    fitting = [name for value, name in names.items() if abs(factor / value - 1) <= close]
-    return f" = {fitting[0]}" if len(fitting) == 1 else ""
+    fitting = (name for value, name in names.items() if abs(factor / value - 1) <= close)
+    return next((f" = {name}" for name in fitting), "")
 
 
 def _shifted(actual: np.ndarray, exact: np.ndarray) -> str:

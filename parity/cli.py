@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     add_completion=False,
+    add_help_option=False,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Hold a port and its reference against exact values: who is off, by how much, where.",
     epilog="Exit codes: 0 within limits, 1 a difference, 2 usage, environment or an unexpected "
     "exception, 3 nothing compared, 130 interrupted.",
 )
@@ -49,7 +49,26 @@ def own_cases() -> "Iterable[Case]":
     return cases.all_cases()
 
 
-@app.command()
+def show_help(context: typer.Context, wanted: bool) -> None:
+    """Print what a command can do, and stop."""
+    if wanted:
+        typer.echo(context.get_help())
+        raise typer.Exit(PASSED)
+
+
+# Typer's own help option has a value that is none yet, for which it loads pydantic (0.15 s).
+HelpOption = Annotated[
+    bool,
+    typer.Option("--help", is_eager=True, callback=show_help, help="Show this message and exit."),
+]
+
+
+@app.callback()
+def parity(_help: HelpOption = False) -> None:
+    """Hold a port and its reference against exact values: who is off, by how much, where."""
+
+
+@app.command(add_help_option=False)
 def run(
     context: typer.Context,
     case: Annotated[
@@ -88,6 +107,7 @@ def run(
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write JSON lines to a file.")
     ] = None,
+    _help: HelpOption = False,
 ) -> None:
     """Compare the port with its reference, tensor by tensor."""
     from parity.session import Options, execute
@@ -108,12 +128,13 @@ def run(
     raise typer.Exit(guarded(lambda: execute(options, context.obj)))
 
 
-@app.command()
+@app.command(add_help_option=False)
 def env(
     verbose: Annotated[
         bool,
         typer.Option("--verbose", "-v", help="Load the frameworks and ask them too."),
     ] = False,
+    _help: HelpOption = False,
 ) -> None:
     """Print versions, machine and variables that numbers may depend on."""
     raise typer.Exit(guarded(lambda: _print_environment(verbose)))

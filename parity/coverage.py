@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -15,7 +14,7 @@ class Coverage:
     """Counts of a run, while it goes on.
 
     Attributes:
-      selected: cases that were meant to run.
+      cases: that were run or skipped.
       required: what ``--require`` names and is not there, with the reason.
       compared: tensors whose elements were compared, or that could not be and so fail.
       passed: those that passed.
@@ -25,19 +24,23 @@ class Coverage:
       skipped: cases that were not run, by reason.
     """
 
-    selected: int
     required: dict[str, str] = field(default_factory=dict)
+    cases: int = 0
     compared: int = 0
     passed: int = 0
     failed: int = 0
     empty: int = 0
     raised: int = 0
-    skipped: Counter[str] = field(default_factory=Counter)
+    skipped: dict[str, int] = field(default_factory=dict)
+    _last: str = ""
 
     def add(self, record: Row | Skip) -> None:
-        """Count one record."""
+        """Count one record; those of one case come one after another."""
+        self.cases += record.case != self._last
+        self._last = record.case
         if isinstance(record, Skip):
-            self.skipped[f"{record.missing}: {record.reason}"] += 1
+            why = f"{record.missing}: {record.reason}"
+            self.skipped[why] = self.skipped.get(why, 0) + 1
         elif record.verdict == RAISED:
             self.raised += 1
         elif record.passed and record.elements == 0:
@@ -66,10 +69,10 @@ def sentences(coverage: Coverage) -> Sequence[str]:
     counts = [
         f"{coverage.compared} tensors compared: {coverage.passed} passed, {coverage.failed} failed",
         *([f"{coverage.empty} empty"] if coverage.empty else []),
-        *([f"{coverage.raised} cases raised"] if coverage.raised else []),
+        *([f"{_share(coverage.raised, coverage.cases)} raised"] if coverage.raised else []),
     ]
     skips = [
-        f"NOT RUN: {_share(count, coverage.selected)} ({reason})"
+        f"NOT RUN: {_share(count, coverage.cases)} ({reason})"
         for reason, count in coverage.skipped.items()
     ]
     required = [
@@ -79,5 +82,5 @@ def sentences(coverage: Coverage) -> Sequence[str]:
     return [", ".join(counts), *skips, *required, *nothing]
 
 
-def _share(count: int, selected: int) -> str:
-    return f"{count} of {selected} cases" if selected else "every case"
+def _share(count: int, cases: int) -> str:
+    return "every case" if count == cases else f"{count} of {cases} cases"

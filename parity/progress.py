@@ -9,14 +9,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from parity.rows import Row, Skip
+from parity.selection import Stream
 
 
-def tracked(records: Iterable[Row | Skip], cases: int) -> Iterator[Row | Skip]:
+def tracked(records: Iterable[Row | Skip], cases: Stream) -> Iterator[Row | Skip]:
     """Yield the records of a run, with a bar on stderr below what is written to stdout.
 
     Args:
       records: those of one case come one after another.
-      cases: how many there will be.
+      cases: where they come from; it knows how many there will be.
     """
     progress = Progress(
         BarColumn(),
@@ -30,8 +31,9 @@ def tracked(records: Iterable[Row | Skip], cases: int) -> Iterator[Row | Skip]:
     )
     seen = ""
     with progress:
-        task = progress.add_task("", total=cases)
+        task = progress.add_task("", total=None)
         for record in records:
-            progress.update(task, description=record.case, advance=record.case != seen)
+            done = record.case != seen
+            progress.update(task, description=record.case, advance=done, total=cases.total)
             seen = record.case
             yield record

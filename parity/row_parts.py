@@ -34,8 +34,8 @@ def measured(distance: Distance, limit: Limit, place: Place) -> dict[str, Any]:
     """Return the fields of a row that hold one side against its limit."""
     used = limit.used(distance)
     return {
-        "limit": limit.at(place) if used.size else None,
-        "limit_source": limit.source_at(place) if used.size else "",
+        "limit": limit.at(distance, place) if used.size else None,
+        "limit_source": limit.source_at(distance, place) if used.size else "",
         "over_limit": float(used.max(initial=0.0)),
         "where": place,
         "beyond": int(np.sum(used > 1)),

@@ -3,45 +3,76 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from itertools import chain, islice
 
 from parity.case import Case
 from parity.needs import missing
 from parity.usage import UsageError, require_one_of, require_pattern
 
 Source = Callable[[], Iterable[Case]]
+# So many cases are run before the files of the other concepts are loaded.
+_AT_ONCE = 6
 
 
-def load(source: Source) -> tuple[list[Case], str]:
+class Stream:
+    """Cases as their files are loaded: a few at once, then all others.
+
+    Attributes:
+      total: how many there are, None until that is known.
+    """
+
+    def __init__(self, cases: Iterable[Case]) -> None:
+        """Take cases that may still have to be loaded, or a list of them."""
+        self.total = len(cases) if isinstance(cases, Sized) else None
+        self._cases = iter(cases)
+
+    def __iter__(self) -> Iterator[Case]:
+        """Yield the cases, once."""
+        first = list(islice(self._cases, _AT_ONCE))
+        yield from first
+        rest = list(self._cases)
+        self.total = len(first) + len(rest)
+        yield from rest
+
+
+def load(source: Source) -> tuple[Iterator[Case], str]:
     """Return all cases, and why there are none where PyTorch is missing.
 
     Raises:
-      ValueError: if two cases have one id.
+      ValueError: while it is gone through, if two cases have one id.
     """
+    cases = _told_apart(source)
     try:
-        cases = list(source())
+        first = list(islice(cases, 1))
     except ImportError:
         if not (reason := missing("torch")):
             raise
-        return [], reason
-    ids = [case.id for case in cases]
-    if twice := {name for name in ids if ids.count(name) > 1}:
-        raise ValueError(f"two cases have the id {min(twice)!r}")
-    return cases, ""
+        return iter(()), reason
+    return chain(first, cases), ""
+
+
+def _told_apart(source: Source) -> Iterator[Case]:
+    seen = set()
+    for case in source():
+        if case.id in seen:
+            raise ValueError(f"two cases have the id {case.id!r}")
+        seen.add(case.id)
+        yield case
 
 
 def choose(
-    cases: Sequence[Case],
+    cases: Iterable[Case],
     wanted: Sequence[str] = (),
     *,
     everything: bool = False,
     pattern: str | None = None,
     dtype: str | None = None,
-) -> list[Case]:
+) -> Iterable[Case]:
     """Return the cases that are meant, in their own order.
 
     Args:
-      cases: all there are.
+      cases: all there are. They are gone through at once only if something has to be looked up.
       wanted: ids, or prefixes of ids that end at a "/" or a "[". An id always gets its case; a
         prefix those of its cases that run by default, or all if none of them does.
       everything: whether those that do not run by default are meant too.
@@ -54,15 +85,19 @@ def choose(
     """
     expression = require_pattern(pattern)
     if dtype is not None:
+        cases = list(cases)
         require_one_of("--dtype", dtype, sorted({case.dtype for case in cases}))
-    named = {case.id for name in wanted for case in _meant(cases, name, everything)}
-    return [
+    if wanted:
+        cases = list(cases)
+        named = {case.id for name in wanted for case in _meant(cases, name, everything)}
+        cases = [case for case in cases if case.id in named]
+    return (
         case
         for case in cases
-        if (case.id in named if wanted else everything or case.default)
+        if (wanted or everything or case.default)
         and (expression is None or expression.search(case.id))
         and dtype in (None, case.dtype)
-    ]
+    )
 
 
 def _meant(cases: Sequence[Case], name: str, everything: bool) -> list[Case]:
@@ -77,8 +112,9 @@ def _meant(cases: Sequence[Case], name: str, everything: bool) -> list[Case]:
 
 def is_prefix(name: str, case_id: str) -> bool:
     """Say whether a name is what comes before a "/" or "[" of an id, the slash included or not."""
-    rest = case_id.removeprefix(name)
-    return bool(name) and rest != case_id and (rest[0] in "/[" or name.endswith("/"))
+    if not name or not case_id.startswith(name):
+        return False
+    return name.endswith("/") or case_id[len(name) :].startswith(("/", "["))
 
 
 def _unknown(cases: Sequence[Case], name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from parity.report import jsonlines, markdown
 from parity.report.failure import explain
 from parity.report.text import Text
 from parity.rows import Row, Skip
-from parity.selection import Source, choose, load
+from parity.selection import Source, Stream, choose, load
 
 
 @dataclass(frozen=True)
@@ -57,18 +57,17 @@ def execute(options: Options, source: Source) -> int:
     usage.require_pattern(options.pattern)
     usage.require_writable(options.report)
     cases, without = load(source)
-    chosen = [] if without else _chosen(cases, options)
+    chosen = () if without else _chosen(cases, options)
     if options.only_list:
         return _list(chosen, without)
-    coverage = Coverage(len(chosen), required=_unmet(options.required))
+    coverage = Coverage(required=_unmet(options.required))
     kept = jsonlines.whole_file(options.report) if options.report else nullcontext()
     with kept as report:
-        records = _records(chosen, without, options)
-        _show(records, coverage, options, [case.id for case in chosen], report)
+        _show(_records(Stream(chosen), without, options), coverage, options, report)
     return coverage.exit_code
 
 
-def _chosen(cases: Sequence[Case], options: Options) -> list[Case]:
+def _chosen(cases: Iterable[Case], options: Options) -> Iterable[Case]:
     return choose(
         cases,
         options.wanted,
@@ -78,7 +77,8 @@ def _chosen(cases: Sequence[Case], options: Options) -> list[Case]:
     )
 
 
-def _list(cases: Sequence[Case], without: str) -> int:
+def _list(chosen: Iterable[Case], without: str) -> int:
+    cases = list(chosen)
     sys.stdout.write("".join(f"{case.id}\n" for case in cases))
     if without:
         sys.stderr.write(f"parity: no case can be listed: torch: {without}\n")
@@ -90,7 +90,7 @@ def _unmet(required: Iterable[str]) -> dict[str, str]:
     return {name: reason for name, reason in reasons.items() if reason}
 
 
-def _records(cases: Sequence[Case], without: str, options: Options) -> Iterator[Row | Skip]:
+def _records(cases: Stream, without: str, options: Options) -> Iterator[Row | Skip]:
     if without:
         yield Skip("*", "torch", without)
         return
@@ -100,18 +100,17 @@ def _records(cases: Sequence[Case], without: str, options: Options) -> Iterator[
     records = runner.run(cases, setting)
     # The bar would run through JSON lines on the same terminal.
     bar = sys.stderr.isatty() and not (options.output == "json" and sys.stdout.isatty())
-    yield from tracked(records, len(cases)) if bar else records
+    yield from tracked(records, cases) if bar else records
 
 
 def _show(
     records: Iterable[Row | Skip],
     coverage: Coverage,
     options: Options,
-    ids: Sequence[str],
     report: TextIO | None,
 ) -> None:
     started = time.monotonic()
-    style = _style(options, ids)
+    style = _style(options)
     failures = []
     _write(style.head())
     for record in records:
@@ -133,9 +132,9 @@ def _show(
         _write("".join(style.end(failures, coverage, facts)))
 
 
-def _style(options: Options, ids: Sequence[str]) -> Any:
+def _style(options: Options) -> Any:
     if options.output == "text":
-        return Text(ids, colours=sys.stdout.isatty(), verbose=options.verbose)
+        return Text(colours=sys.stdout.isatty(), verbose=options.verbose)
     return markdown if options.output == "markdown" else jsonlines
 
 

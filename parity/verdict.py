@@ -70,15 +70,20 @@ class Limit:
         """Say whether every element keeps it."""
         return bool(np.all(self.used(distance) <= 1))
 
-    def at(self, place: Place) -> float:
+    def at(self, distance: Distance, place: Place) -> float:
         """Return the absolute limit of one element."""
-        return min(self.error, at(self.ceiling, place))
+        return min(self.error, at(self.ceiling, place), self.ulp * float(distance.units[place]))
 
-    def source_at(self, place: Place) -> str:
+    def source_at(self, distance: Distance, place: Place) -> str:
         """Return what sets the absolute limit of one element."""
-        if self.source == "override" or at(self.ceiling, place) >= self.error:
+        if self.source in ("override", "equality"):
             return self.source
-        return "ceiling"
+        smallest = self.at(distance, place)
+        if at(self.ceiling, place) <= smallest:
+            return "ceiling"
+        if self.error <= smallest:
+            return self.source
+        return "one ulp" if self.ulp == 1 else "ratio"
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,9 +120,7 @@ def limit(side: Distance, other: Distance, ceiling: Ceiling) -> Limit:
     """
     if not side.floating:
         return Limit(0.0, 0.0, math.inf, "equality")
-    if not other.finite:
-        # There is no ratio to an infinite error; the ceiling alone is left.
-        return Limit(math.inf, math.inf, ceiling, "ratio")
+    # An infinite error of the other side allows everything; the ceiling alone is left.
     times = k(side.errors.size)
     ulp = max(1.0, times * other.ulp)
     if side.unit >= times * other.max_abs:

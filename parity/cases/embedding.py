@@ -27,22 +27,20 @@ def cases() -> Iterator[Case]:
         jit = mode == "jit"
         for dtype in FLOATS:
             yield _look_up("rows", dtype, dtype, mode, default=jit)
-            yield _look_up(
-                "scale", dtype, dtype, mode, default=jit or dtype == "float32", scale="sqrt"
-            )
-        yield _look_up("scale", "float32", "bfloat16", mode, default=jit, scale="sqrt")
+            yield _look_up("scale", dtype, dtype, mode, default=False, scale="sqrt")
+        for dtype in ("bfloat16", "float16"):
+            yield _look_up("scale", "float32", dtype, mode, default=False, scale="sqrt")
         yield _look_up("padding", "float32", "float32", mode, scale=1.7, padding_idx=5)
         yield _look_up(
             "padding", "float32", "float32", mode, default=jit, padding_idx=5, zero_padding=True
         )
         for policy in ("nan", "clip", "zero"):
-            yield _out_of_range(policy, mode, default=jit or policy == "nan")
+            yield _out_of_range(policy, mode, default=jit)
         yield _hits("float32", "bfloat16", mode, default=jit)
         yield _hits("bfloat16", "bfloat16", mode, default=jit)
         yield _empty(mode)
-    yield _look_up("scale", "float32", "float16", "jit", default=False, scale="sqrt")
-    for ids in ("length 1", "one sequence"):
-        yield _look_up("rows", "float32", "float32", "jit", ids=ids)
+    yield _look_up("rows", "float32", "float32", "jit", ids="length 1")
+    yield _look_up("rows", "float32", "float32", "jit", default=False, ids="one sequence")
 
 
 def _embedding(dtype: str) -> np.ndarray:

@@ -17,12 +17,12 @@ from parity.cases.problem import Problem, problem
 def cases() -> Iterator[Case]:
     """Yield the cases of ``jax_input.linen``."""
     for dtype in FLOATS:
-        yield modules.terms(_SHELL, problem(dtype), f"padding right, {dtype}, jit")
+        parameters = f"padding right, {dtype}, jit"
+        yield modules.terms(_SHELL, problem(dtype), parameters, default=dtype == "bfloat16")
         yield modules.dropout(_SHELL, dtype, default=dtype == "float32")
-    yield modules.terms(_SHELL, problem("float32", "left"), "padding left, float32, jit")
-    yield modules.terms(
-        _SHELL, problem("float32", "left"), "padding left, float32, eager", default=False
-    )
+    left = problem("float32", "left")
+    yield modules.terms(_SHELL, left, "padding left, float32, jit")
+    yield modules.terms(_SHELL, left, "padding left, float32, eager", default=False)
     for padding in ("right", "left"):
         given = problem("float32", padding)
         parameters = f"params alone, padding {padding}, float32, jit"
@@ -97,11 +97,8 @@ def _train(given: Problem) -> Callable[..., Any]:
     return forward
 
 
-def _fresh(vocab_size: int, d_model: int, padding_idx: int) -> np.ndarray:
-    module = linen.TransformerInput(
-        vocab_size=vocab_size, d_model=d_model, max_len=4, padding_idx=padding_idx
-    )
-    variables = module.init(jax.random.key(2), np.zeros((1, 1), np.int32), None, True)
+def _fresh(given: Problem) -> np.ndarray:
+    variables = _module(given).init(jax.random.key(2), given.token_ids, None, True)
     return np.asarray(variables["params"]["embedding"])
 
 

@@ -28,7 +28,7 @@ class Shell:
       forward: the whole without dropout, ``(problem) -> (token_ids, embedding, positions=None)``.
       halves: the look-up, then the positions, by the two half modules, as ``forward``.
       train: the whole with dropout, as ``forward``.
-      fresh: the embedding of a new module, ``(vocab_size, d_model, padding_idx) -> array``.
+      fresh: the embedding of a new module, ``(problem) -> array``.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Shell:
     forward: Callable[[Problem], Callable[..., Any]]
     halves: Callable[[Problem], Callable[..., Any]]
     train: Callable[[Problem], Callable[..., Any]]
-    fresh: Callable[[int, int, int], np.ndarray]
+    fresh: Callable[[Problem], np.ndarray]
 
 
 def terms(shell: Shell, given: Problem, parameters: str, *, default: bool = True) -> Case:
@@ -66,30 +66,32 @@ def halves(shell: Shell, dtype: str) -> Case:
 
 def fresh(shell: Shell) -> Case:
     """Compare new modules: the padding row is zero, the others are drawn from N(0, 1)."""
+    given = problem("float32")
+    padding_idx, d_model = given.padding_idx, given.embedding.shape[1]
 
     def look(embedding: np.ndarray) -> Mapping[str, np.ndarray]:
-        drawn = np.delete(embedding, 3, axis=0)
+        drawn = np.delete(embedding, padding_idx, axis=0)
         sigmas = abs(drawn.mean()) * drawn.size**0.5, abs(drawn.std() - 1) * (2 * drawn.size) ** 0.5
         return {
-            "init/padding": embedding[3].astype(np.float32),
+            "init/padding": embedding[padding_idx],
             "init/normal": np.array([sigma < 5 for sigma in sigmas]),
         }
 
     def reference() -> Mapping[str, np.ndarray]:
         torch.manual_seed(0)
-        module = torch_ref.Embeddings(vocab_size=50, d_model=64, padding_idx=3)
-        return look(module.embedding.detach().numpy())
+        module = torch_ref.TransformerInput(**given.sizes, padding_idx=padding_idx)
+        return look(module.embeddings.embedding.detach().numpy())
 
     def expected() -> Mapping[str, Tensor]:
         return {
-            "init/padding": Tensor(np.zeros(64), 0.0, "set to zero", same_bits=True),
+            "init/padding": Tensor(np.zeros(d_model), 0.0, "set to zero", same_bits=True),
             "init/normal": whole(np.array([True, True])),
         }
 
     return Case(
         f"{shell.name}/init[float32]",
         "float32",
-        lambda: look(shell.fresh(50, 64, 3)),
+        lambda: look(shell.fresh(given)),
         reference,
         expected,
     )

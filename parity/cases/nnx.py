@@ -18,12 +18,12 @@ from parity.cases.problem import Problem, problem
 def cases() -> Iterator[Case]:
     """Yield the cases of ``jax_input.nnx``."""
     for dtype in FLOATS:
-        yield modules.terms(_SHELL, problem(dtype), f"padding right, {dtype}, jit")
+        parameters = f"padding right, {dtype}, jit"
+        yield modules.terms(_SHELL, problem(dtype), parameters, default=dtype == "bfloat16")
         yield modules.dropout(_SHELL, dtype, default=dtype == "float32")
-    yield modules.terms(_SHELL, problem("float32", "left"), "padding left, float32, jit")
-    yield modules.terms(
-        _SHELL, problem("float32", "left"), "padding left, float32, eager", default=False
-    )
+    left = problem("float32", "left")
+    yield modules.terms(_SHELL, left, "padding left, float32, jit")
+    yield modules.terms(_SHELL, left, "padding left, float32, eager", default=False)
     yield modules.halves(_SHELL, "bfloat16")
     yield modules.fresh(_SHELL)
 
@@ -78,13 +78,9 @@ def _halves(given: Problem) -> Callable[..., Any]:
     return forward
 
 
-def _fresh(vocab_size: int, d_model: int, padding_idx: int) -> np.ndarray:
+def _fresh(given: Problem) -> np.ndarray:
     module = nnx.TransformerInput(
-        vocab_size=vocab_size,
-        d_model=d_model,
-        max_len=4,
-        padding_idx=padding_idx,
-        rngs=flax_nnx.Rngs(2),
+        **given.sizes, padding_idx=given.padding_idx, rngs=flax_nnx.Rngs(2)
     )
     return np.asarray(module.embedding[...])
 

@@ -52,7 +52,7 @@ class Problem:
         return given if self.positions is None else {**given, "positions": self.positions}
 
     @property
-    def sizes(self) -> dict[str, int]:
+    def sizes(self) -> dict[str, Any]:
         """The sizes that a module is built with."""
         vocab_size, d_model = self.embedding.shape
         return {"vocab_size": vocab_size, "d_model": d_model, "max_len": 64}

@@ -36,7 +36,8 @@ def record(item: Row | Skip) -> str:
 
 def summary(coverage: Coverage, seconds: float) -> str:
     """Return the line that says what was covered."""
-    fields = {**asdict(coverage), "exit_code": coverage.exit_code, "seconds": round(seconds, 3)}
+    counts = {name: value for name, value in asdict(coverage).items() if name[0] != "_"}
+    fields = {**counts, "exit_code": coverage.exit_code, "seconds": round(seconds, 3)}
     return _line("summary", fields)
 
 

@@ -12,15 +12,14 @@ from parity.rows import Row, Skip
 
 _TENSOR_WIDTH = 20
 _PLACE_WIDTH = 12
-_LONGEST_CASE = 64
+_CASE_WIDTH = 66
 
 
 class Text:
     """Turns records into lines, with colours where they are shown on a terminal."""
 
-    def __init__(self, ids: Sequence[str], *, colours: bool, verbose: bool) -> None:
-        """Make columns wide enough for the ids of a run."""
-        self.width = min(max((len(name) for name in ids), default=0), _LONGEST_CASE)
+    def __init__(self, *, colours: bool, verbose: bool) -> None:
+        """Say how lines look."""
         self.verbose = verbose
         self.console = Console(
             force_terminal=colours, no_color=None if colours else True, highlight=False
@@ -34,7 +33,7 @@ class Text:
     def record(self, item: Row | Skip) -> str:
         """Return the line of a row or a skip, and of its notes where more is asked for."""
         if isinstance(item, Skip):
-            text = f"     {item.case:{self.width}}  NOT RUN: {item.missing}: {item.reason}"
+            text = f"     {item.case:{_CASE_WIDTH}}  NOT RUN: {item.missing}: {item.reason}"
             return self._styled(text, "yellow")
         errors = (item.port_error, item.reference_error, item.limit, item.ulp)
         line = self._line(
@@ -76,7 +75,7 @@ class Text:
     ) -> str:
         columns = "  ".join(f"{number:>7}" for number in numbers)
         text = (
-            f"{mark:4} {case:{self.width}}  {tensor:{_TENSOR_WIDTH}} {columns}"
+            f"{mark:4} {case:{_CASE_WIDTH}}  {tensor:{_TENSOR_WIDTH}} {columns}"
             f"  {where:{_PLACE_WIDTH}}  {verdict}"
         )
         return self._styled(text, style)

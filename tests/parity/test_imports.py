@@ -44,7 +44,7 @@ def test_comparing_loads_no_framework(python):
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["env"]])
 def test_help_and_env_load_neither_numpy_nor_a_framework(python, arguments):
     code = f"from parity.cli import main; main({arguments})"
-    heavy = {"numpy", "jax", "torch", "flax", "rich", "ml_dtypes"}
+    heavy = {"numpy", "jax", "torch", "flax", "rich", "ml_dtypes", "pydantic"}
     assert not heavy & set(foreign(python, code))
 
 

@@ -75,10 +75,11 @@ def test_bits_that_differ_on_wrong_sides_name_nobody():
 
 
 def test_minus_zero_is_not_zero_where_bits_are_promised():
-    zero = np.zeros(3, np.float32)
-    bad = row(port=-zero, reference=zero, exact=np.zeros(3))
-    assert (bad.verdict, bad.differing, bad.where) == (BITS_DIFFER, 3, (0,))
-    assert row(port=-zero, reference=zero, exact=np.zeros(3), same_bits=False).passed
+    ours, theirs = np.array([1, -0.0, 0], np.float32), np.array([1, 0.0, 0], np.float32)
+    exact = theirs.astype(np.float64)
+    bad = row(port=ours, reference=theirs, exact=exact)
+    assert (bad.verdict, bad.differing, bad.where) == (BITS_DIFFER, 1, (1,))
+    assert row(port=ours, reference=theirs, exact=exact, same_bits=False).passed
 
 
 def test_nan_of_any_payload_is_the_same_where_the_exact_value_is_nan():

@@ -5,6 +5,7 @@ import pytest
 from parity.needs import NAMES, missing
 
 BLOCKED = """
+import sys
 class Block:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] == sys.argv[1]:

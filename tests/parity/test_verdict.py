@@ -74,9 +74,20 @@ def test_a_ceiling_may_be_one_number_an_element():
     ceiling[1_500] = 0.0
     said = verdict(off_by(0.5), off_by(0.0), ceiling=ceiling)
     assert (said.passed, said.side) == (False, "port")
-    assert said.port.at((1_500,)) == 0.0
-    assert said.port.source_at((1_500,)) == "ceiling"
-    assert said.port.source_at((3,)) == "one ulp"
+    near = off_by(0.5)
+    assert said.port.at(near, (1_500,)) == 0.0
+    assert said.port.source_at(near, (1_500,)) == "ceiling"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ceiling", "size", "source"),
+    [(0.0, 9.0, 1.0, "one ulp"), (2.0, 9.0, 4.0, "ratio"), (2.0, 3.0, 3.0, "ceiling")],
+)
+def test_a_limit_says_how_large_it_is_and_why(theirs, ceiling, size, source):
+    near = off_by(0.5)
+    limit = verdict(near, off_by(theirs), ceiling=ceiling * UNIT).port
+    assert limit.at(near, (3,)) == pytest.approx(size * UNIT)
+    assert limit.source_at(near, (3,)) == source
 
 
 def test_a_reference_above_its_ceiling_fails():
@@ -154,8 +165,9 @@ def test_a_further_wrong_element_never_turns_a_fail_into_a_pass(ours, theirs, mo
 @given(units, st.floats(1e-3, 200))
 def test_every_limit_catches_a_shift_of_twice_itself(theirs, ceiling):
     reference = off_by(theirs)
-    limit = verdict(off_by(0.0), reference, ceiling=ceiling * UNIT).port
-    size = limit.at((1_500,)) / UNIT
+    none = off_by(0.0)
+    limit = verdict(none, reference, ceiling=ceiling * UNIT).port
+    size = limit.at(none, (1_500,)) / UNIT
     assume(size > 0)
     assert not verdict(off_by(2 * size), reference, ceiling=ceiling * UNIT).passed
 
