@@ -30,15 +30,15 @@ def cases() -> Iterator[Case]:
             yield _look_up("scale", dtype, dtype, mode, default=False, scale="sqrt")
         for dtype in ("bfloat16", "float16"):
             yield _look_up("scale", "float32", dtype, mode, default=False, scale="sqrt")
-        yield _look_up("padding", "float32", "float32", mode, scale=1.7, padding_idx=5)
+        yield _look_up("padding", "float32", "float32", mode, default=jit, scale=1.7, padding_idx=5)
         yield _look_up(
             "padding", "float32", "float32", mode, default=jit, padding_idx=5, zero_padding=True
         )
         for policy in ("nan", "clip", "zero"):
-            yield _out_of_range(policy, mode, default=jit)
+            yield _out_of_range(policy, mode, default=jit and policy != "zero")
         yield _hits("float32", "bfloat16", mode, default=jit)
         yield _hits("bfloat16", "bfloat16", mode, default=jit)
-        yield _empty(mode)
+        yield _empty(mode, default=jit)
     yield _look_up("rows", "float32", "float32", "jit", ids="length 1")
     yield _look_up("rows", "float32", "float32", "jit", default=False, ids="one sequence")
 
@@ -181,7 +181,7 @@ def _hits(param_dtype: str, dtype: str, mode: str, *, default: bool) -> Case:
     )
 
 
-def _empty(mode: str) -> Case:
+def _empty(mode: str, *, default: bool) -> Case:
     """Look up nothing: the shape is kept and the gradient is zero."""
     arrays = {"token_ids": np.zeros((0, 5), np.int32), "embedding": _embedding("float32")}
 
@@ -210,4 +210,5 @@ def _empty(mode: str) -> Case:
         lambda: shaped(dict(inner.port())),
         lambda: shaped(dict(inner.reference())),
         inner.expected,
+        default=default,
     )

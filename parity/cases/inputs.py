@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from functools import cache
 
-import jax
 import numpy as np
 
 import jax_input
@@ -12,7 +11,7 @@ from parity.case import Case, Tensor
 from parity.cases import problem as problems
 from parity.cases.expected import FLOATS, product, rng, whole
 from parity.cases.problem import Problem, problem
-from parity.cases.sides import MODES, on_jax, on_torch, torch_dtype
+from parity.cases.sides import MODES, key, on_jax, on_torch, torch_dtype
 from parity.formats import round_to
 
 
@@ -23,9 +22,11 @@ def cases() -> Iterator[Case]:
             default = mode == "jit" or dtype == "float32"
             yield _dropout(0.1, dtype, mode, default)
             yield _dropout(0.5, dtype, mode, default and dtype == "float32")
-            yield _transformer_input(problem(dtype), f"padding right, {dtype}, {mode}", default)
-    for padding in ("left", "everywhere"):
-        yield _transformer_input(problem("float32", padding), f"padding {padding}, float32, jit")
+            terms = default and dtype != "float16"
+            yield _transformer_input(problem(dtype), f"padding right, {dtype}, {mode}", terms)
+    yield _transformer_input(problem("float16", "left"), "padding left, float16, jit")
+    everywhere = problem("float32", "everywhere")
+    yield _transformer_input(everywhere, "padding everywhere, float32, jit", default=False)
     yield from (
         _drawn(problem(dtype, "nowhere"), dtype, default=dtype == "float32") for dtype in FLOATS
     )
@@ -117,14 +118,13 @@ def _drawn(given: Problem, dtype: str, *, default: bool) -> Case:
     def drawn() -> dict[str, np.ndarray]:
         arrays = {**given.arrays, "table": table}
         return on_jax(
-            lambda token_ids, embedding, positions, table: jax_input.transformer_input(
+            lambda token_ids, embedding, table: jax_input.transformer_input(
                 token_ids,
                 embedding,
                 table,
-                positions=positions,
                 padding_idx=given.padding_idx,
                 dropout_rate=rate,
-                dropout_key=jax.random.key(0),
+                dropout_key=key(0),
             ),
             arrays,
             name="dropout",
@@ -133,11 +133,10 @@ def _drawn(given: Problem, dtype: str, *, default: bool) -> Case:
     def reference() -> dict[str, np.ndarray]:
         mask = problems.mask_of(drawn()["dropout"])
         return on_torch(
-            lambda token_ids, embedding, positions, table, mask: torch_ref.transformer_input(
+            lambda token_ids, embedding, table, mask: torch_ref.transformer_input(
                 token_ids,
                 embedding,
                 table,
-                positions=positions,
                 padding_idx=given.padding_idx,
                 dropout_rate=rate,
                 dropout_mask=mask,

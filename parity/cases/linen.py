@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import jax
 import numpy as np
 
 from jax_input import linen
@@ -12,16 +11,17 @@ from parity.cases import modules
 from parity.cases.expected import FLOATS
 from parity.cases.modules import RATE, Shell
 from parity.cases.problem import Problem, problem
+from parity.cases.sides import key
 
 
 def cases() -> Iterator[Case]:
     """Yield the cases of ``jax_input.linen``."""
     for dtype in FLOATS:
         parameters = f"padding right, {dtype}, jit"
-        yield modules.terms(_SHELL, problem(dtype), parameters, default=dtype == "bfloat16")
+        yield modules.terms(_SHELL, problem(dtype), parameters, default=False)
         yield modules.dropout(_SHELL, dtype, default=dtype == "float32")
+    yield modules.terms(_SHELL, problem("bfloat16", "left"), "padding left, bfloat16, jit")
     left = problem("float32", "left")
-    yield modules.terms(_SHELL, left, "padding left, float32, jit")
     yield modules.terms(_SHELL, left, "padding left, float32, eager", default=False)
     for padding in ("right", "left"):
         given = problem("float32", padding)
@@ -55,7 +55,7 @@ def _module(given: Problem) -> linen.TransformerInput:
 
 def _forward(given: Problem) -> Callable[..., Any]:
     module = _module(given)
-    constants = module.init(jax.random.key(0), given.token_ids, None, True)["constants"]
+    constants = module.init(key(0), given.token_ids, None, True)["constants"]
 
     def forward(token_ids: Any, embedding: Any, positions: Any = None) -> Any:
         variables = {"params": {"embedding": embedding}, "constants": constants}
@@ -89,16 +89,16 @@ def _halves(given: Problem) -> Callable[..., Any]:
 def _train(given: Problem) -> Callable[..., Any]:
     module = _module(given)
 
-    def forward(token_ids: Any, embedding: Any, positions: Any) -> Any:
+    def forward(token_ids: Any, embedding: Any, positions: Any = None) -> Any:
         variables = {"params": {"embedding": embedding}}
-        rngs = {"dropout": jax.random.key(1)}
+        rngs = {"dropout": key(1)}
         return module.apply(variables, token_ids, positions, False, rngs=rngs)
 
     return forward
 
 
 def _fresh(given: Problem) -> np.ndarray:
-    variables = _module(given).init(jax.random.key(2), given.token_ids, None, True)
+    variables = _module(given).init(key(2), given.token_ids, None, True)
     return np.asarray(variables["params"]["embedding"])
 
 

@@ -27,8 +27,8 @@ def cases() -> Iterator[Case]:
     yield from (_segments(mode) for mode in MODES)
     for mode in MODES:
         for dtype in FLOATS:
-            yield _add(dtype, mode, explicit=False)
-            yield _add(dtype, mode, explicit=True)
+            yield _add(dtype, mode, explicit=False, default=mode == "jit")
+            yield _add(dtype, mode, explicit=True, default=mode == "jit" or dtype == "float32")
 
 
 def _ids(offset: int, mode: str) -> Case:
@@ -79,7 +79,7 @@ def _segments(mode: str) -> Case:
     )
 
 
-def _add(dtype: str, mode: str, *, explicit: bool) -> Case:
+def _add(dtype: str, mode: str, *, explicit: bool, default: bool) -> Case:
     """Compare the sum, and both gradients; each row is hit from more than one place."""
     random = rng(1)
     x, cotangent = (round_to(random.normal(size=(3, 6, 12)) * 9, dtype) for _ in range(2))
@@ -117,5 +117,5 @@ def _add(dtype: str, mode: str, *, explicit: bool) -> Case:
         ),
         lambda: on_torch(torch_ref.add_positions, arrays, name="sum", cotangent=cotangent),
         expected,
-        default=mode == "jit" or dtype == "float32",
+        default=default,
     )

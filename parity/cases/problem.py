@@ -72,7 +72,9 @@ def problem(dtype: str, padding: str = "right") -> Problem:
     counted = np.where(mask, np.cumsum(mask, axis=1) - 1, 0).astype(np.int32)
     # sqrt(48) is no power of two, so that a missing rounding shows.
     embedding = random.normal(size=(19, 48)).astype(np.float32)
-    return Problem(token_ids, embedding, None if padding == "right" else counted, 0, dtype)
+    return Problem(
+        token_ids, embedding, counted if padding in ("left", "everywhere") else None, 0, dtype
+    )
 
 
 def expected(problem: Problem) -> dict[str, Tensor]:
