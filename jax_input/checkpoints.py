@@ -96,7 +96,7 @@ def restore_table(
             f"`{name}` holds the published formula in {rows.dtype}, which is too coarse for "
             f"{kind}. Pass exact=True to use the exact table, or dtype={rows.dtype}."
         )
-    kept = jnp.asarray(rows[:max_len].astype(kind))
+    kept = jnp.asarray(rows[:max_len].astype(kind))  # a copy, which no one else can write to
     return RestoredTable(origin, difference, jnp.concatenate([kept, table[len(kept) :]]))
 
 
@@ -173,7 +173,7 @@ def _restore_weight(
                 f"`{name}`: padding row {padding_idx} is not zero (norm {norm:.3g}) and is read as "
                 "it is; embed_tokens(..., zero_padding=True) reads zeros."
             )
-    return jnp.asarray(value.astype(place.dtype))
+    return jnp.asarray(value.astype(place.dtype))  # a copy, which no one else can write to
 
 
 def _keep_table(
@@ -204,7 +204,7 @@ def _build_table(place: Any, sinusoid: Sinusoid) -> Array:
 
 
 def _require_rows(name: str, stored: Any) -> Float[np.ndarray, "rows d_model"]:
-    """Return a table as a matrix on the host, in memory of its own."""
+    """Return a table as a matrix on the host."""
     table = _numbers(name, stored)
     if not jnp.issubdtype(table.dtype, jnp.floating):
         raise TypeError(f"`{name}` must hold floats, got {table.dtype}.")
@@ -224,10 +224,10 @@ def _table_shape(place: Any) -> tuple[int, int]:
 
 
 def _numbers(name: str, stored: Any) -> np.ndarray:
-    """Return a copy on the host, so that nothing written to the source later shows."""
+    """Return the numbers on the host, perhaps in the memory of their source."""
     if not hasattr(stored, "dtype") or not hasattr(stored, "shape"):
         raise TypeError(f"`{name}` must be an array of numbers, got {type(stored).__name__}.")
-    value = np.array(stored)
+    value = np.asarray(stored)
     if not jnp.issubdtype(value.dtype, jnp.number):
         raise TypeError(f"`{name}` must be an array of numbers, got dtype {value.dtype}.")
     return value

@@ -18,7 +18,7 @@ class Magnitude(NamedTuple):
     negative: Array
 
 
-def multiply_high(left: Array, right: Array) -> Array:
+def multiply_high(left: Array, right: Array | np.ndarray) -> Array:
     """Return the upper 64 bits of a product of uint64, at most 2 too small."""
     left_high, left_low = left >> np.uint64(32), left & np.uint64(0xFFFFFFFF)
     right_high, right_low = right >> np.uint64(32), right & np.uint64(0xFFFFFFFF)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from parity.frameworks import jax_side
 from parity.judging import compare_tensor
 from parity.needs import missing
 from parity.rows import RAISED, Label, Row, Skip
+from parity.verdict import Side
 
 Tensors = Mapping[str, np.ndarray]
 _AHEAD = 4
@@ -86,9 +87,28 @@ def _rows(case: Case, setting: Setting, port: Future[Tensors]) -> list[Row]:
     device = setting.device or jax_side.default_device()
     # Whatever a case raises is told as its row, and the other cases still run.
     try:
-        return _compared(case.id, device, port.result(), case.reference(), case.expected())
+        expected = case.expected()
+        ours, theirs = _outcome(port.result), _outcome(case.reference)
     except Exception as error:
-        return [_raised(Label(case.id, "", device), case.dtype, error)]
+        return [_raised(Label(case.id, "", device), case.dtype, error, "")]
+    if isinstance(ours, Exception) and isinstance(theirs, Exception):
+        return [_raised(Label(case.id, "", device), case.dtype, ours, "both")]
+    labels = [Label(case.id, name, device) for name in expected or [""]]
+    if isinstance(ours, Exception):
+        return [_raised(label, case.dtype, ours, "port") for label in labels]
+    if isinstance(theirs, Exception):
+        return [_raised(label, case.dtype, theirs, "reference") for label in labels]
+    if not (expected or ours or theirs):
+        nothing = ValueError(f"case {case.id!r} has no tensors")
+        return [_raised(Label(case.id, "", device), case.dtype, nothing, "")]
+    return _compared(case.id, device, ours, theirs, expected)
+
+
+def _outcome(compute: Callable[[], Tensors]) -> Tensors | Exception:
+    try:
+        return compute()
+    except Exception as error:
+        return error
 
 
 def _compared(
@@ -98,27 +118,28 @@ def _compared(
     reference: Tensors,
     expected: Mapping[str, Tensor],
 ) -> list[Row]:
-    names = dict.fromkeys([*expected, *port, *reference])
-    if not names:
-        raise ValueError(f"case {case_id!r} has no tensors")
     return [
         compare_tensor(
             Label(case_id, name, device), port.get(name), reference.get(name), expected.get(name)
         )
-        for name in names
+        for name in dict.fromkeys([*expected, *port, *reference])
     ]
 
 
-def _raised(label: Label, dtype: str, error: Exception) -> Row:
+def _raised(label: Label, dtype: str, error: Exception, side: Side) -> Row:
+    """Return the row of an exception; where one side alone raised, the sides differ."""
     lines = f"{type(error).__name__}: {error}".strip().splitlines()
-    last = traceback.extract_tb(error.__traceback__)[-1]
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    words = {"port": f"{label.names[0]} {RAISED}", "reference": f"{label.names[1]} {RAISED}"}
     return Row(
         case=label.case,
         tensor=label.tensor,
         dtype=dtype,
         device=label.device,
-        verdict=RAISED,
+        verdict=words.get(side, RAISED),
         passed=False,
-        cause=f"{lines[-1]} ({Path(last.filename).name}:{last.lineno})",
+        side=side,
+        cause=f"{lines[-1]}{place}",
         trace="".join(traceback.format_exception(error)),
     )

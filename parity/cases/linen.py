@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
 import numpy as np
 
 from jax_input import linen
@@ -55,13 +56,25 @@ def _module(given: Problem) -> linen.TransformerInput:
 
 def _forward(given: Problem) -> Callable[..., Any]:
     module = _module(given)
-    constants = module.init(key(0), given.token_ids, None, True)["constants"]
+    constants = _built(module, given)
 
     def forward(token_ids: Any, embedding: Any, positions: Any = None) -> Any:
         variables = {"params": {"embedding": embedding}, "constants": constants}
         return module.apply(variables, token_ids, positions, True)
 
     return forward
+
+
+def _built(module: linen.TransformerInput, given: Problem) -> Any:
+    """Return the constants that the module makes for itself."""
+
+    @jax.jit
+    def build(embedding: Any) -> Any:
+        variables = {"params": {"embedding": embedding}}
+        _, made = module.apply(variables, given.token_ids, None, True, mutable=["constants"])
+        return made["constants"]
+
+    return build(given.embedding)
 
 
 def _params_alone(given: Problem) -> Callable[..., Any]:

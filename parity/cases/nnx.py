@@ -48,16 +48,19 @@ def _embed(given: Problem) -> Callable[..., Any]:
 
 
 def _whole(given: Problem, *, deterministic: bool) -> Callable[..., Any]:
+    module = nnx.TransformerInput(
+        **given.sizes,
+        padding_idx=given.padding_idx,
+        dropout_rate=RATE,
+        dtype=jnp.dtype(given.dtype),
+        rngs=flax_nnx.Rngs(key(0), dropout=key(1)),
+    )
+    (module.eval if deterministic else module.train)()
+    graph, state = flax_nnx.split(module)
+
     def forward(token_ids: Any, embedding: Any, positions: Any = None) -> Any:
-        module = nnx.TransformerInput(
-            **given.sizes,
-            padding_idx=given.padding_idx,
-            dropout_rate=RATE,
-            dtype=jnp.dtype(given.dtype),
-            rngs=flax_nnx.Rngs(key(0), dropout=key(1)),
-        )
+        module = flax_nnx.merge(graph, state)
         module.embedding[...] = embedding
-        (module.eval if deterministic else module.train)()
         return module(token_ids, positions)
 
     return forward
@@ -65,18 +68,16 @@ def _whole(given: Problem, *, deterministic: bool) -> Callable[..., Any]:
 
 def _halves(given: Problem) -> Callable[..., Any]:
     embed = _embed(given)
-
-    def forward(token_ids: Any, embedding: Any, positions: Any) -> Any:
-        encode = nnx.PositionalEncoding(
-            d_model=given.embedding.shape[1],
-            max_len=64,
-            dtype=jnp.dtype(given.dtype),
-            rngs=flax_nnx.Rngs(key(0)),
-        )
-        encode.eval()
-        return encode(embed(token_ids, embedding, "sqrt"), positions)
-
-    return forward
+    encode = nnx.PositionalEncoding(
+        d_model=given.embedding.shape[1],
+        max_len=64,
+        dtype=jnp.dtype(given.dtype),
+        rngs=flax_nnx.Rngs(key(0)),
+    )
+    encode.eval()
+    return lambda token_ids, embedding, positions: encode(
+        embed(token_ids, embedding, "sqrt"), positions
+    )
 
 
 def _fresh(given: Problem) -> np.ndarray:

@@ -11,27 +11,31 @@ from parity.cases.expected import FLOATS, half_ulp, rng, total, whole
 from parity.cases.sides import MODES, on_jax, on_torch
 from parity.formats import round_to
 
-_PADDING = {
-    "right": [[1, 1, 1, 0, 0], [1, 0, 0, 0, 0]],
-    "left": [[0, 0, 1, 1, 1], [0, 0, 0, 0, 1]],
-    "gaps": [[1, 0, 1, 1, 0], [0, 1, 0, 0, 1]],
-    "everywhere": [[0, 0, 0, 0, 0], [1, 1, 1, 1, 1]],
-    "length 1": [[1], [0]],
-}
+# Padding on the right, on the left, in gaps, everywhere, nowhere.
+_MASK = np.array(
+    [
+        *([1, 1, 1, 0, 0], [1, 0, 0, 0, 0], [0, 0, 1, 1, 1], [0, 0, 0, 0, 1]),
+        *([1, 0, 1, 1, 0], [0, 1, 0, 0, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]),
+    ],
+    bool,
+)
 
 
 def cases() -> Iterator[Case]:
     """Yield the cases of ``jax_input.positions``."""
-    yield from (_ids(offset, mode) for mode in MODES for offset in (0, 3, 131_071))
-    yield from (_mask(side, mode) for mode in MODES for side in _PADDING)
-    yield from (_segments(mode) for mode in MODES)
     for mode in MODES:
+        jit = mode == "jit"
+        yield _ids(0, mode, default=not jit)
+        yield _ids(131_071, mode, default=jit)
+        yield _mask("every padding", _MASK, mode)
+        yield _mask("length 1", _MASK[:, :1], mode, default=jit)
+        yield _segments(mode, default=jit)
         for dtype in FLOATS:
-            yield _add(dtype, mode, explicit=False, default=mode == "jit")
-            yield _add(dtype, mode, explicit=True, default=mode == "jit" or dtype == "float32")
+            yield _add(dtype, mode, explicit=False, default=jit and dtype == "float32")
+            yield _add(dtype, mode, explicit=True, default=jit)
 
 
-def _ids(offset: int, mode: str) -> Case:
+def _ids(offset: int, mode: str, *, default: bool) -> Case:
     arrays = {"offset": np.array(offset, np.int32)}
     return Case(
         f"positions/ids[offset {offset}, {mode}]",
@@ -48,24 +52,24 @@ def _ids(offset: int, mode: str) -> Case:
             name="position_ids",
         ),
         lambda: {"position_ids": whole(np.arange(offset, offset + 7))},
+        default=default,
     )
 
 
-def _mask(side: str, mode: str) -> Case:
-    mask = np.array(_PADDING[side], bool)
-    exact = np.where(mask, np.cumsum(mask, axis=1) - 1, 0)
+def _mask(padding: str, mask: np.ndarray, mode: str, *, default: bool = True) -> Case:
     return Case(
-        f"positions/mask[padding {side}, {mode}]",
+        f"positions/mask[{padding}, {mode}]",
         "int32",
         lambda: on_jax(
             jax_input.positions_from_mask, {"mask": mask}, name="mask", jit=mode == "jit"
         ),
         lambda: on_torch(torch_ref.positions_from_mask, {"mask": mask}, name="mask"),
-        lambda: {"mask": whole(exact)},
+        lambda: {"mask": whole(np.where(mask, np.cumsum(mask, axis=1) - 1, 0))},
+        default=default,
     )
 
 
-def _segments(mode: str) -> Case:
+def _segments(mode: str, *, default: bool) -> Case:
     arrays = {"segment_ids": np.array([[1, 1, 1, 2, 2, 0, 0], [3, 4, 4, 4, 4, 3, 3]], np.int32)}
     exact = np.array([[0, 1, 2, 0, 1, 0, 1], [0, 0, 1, 2, 3, 0, 1]])
     return Case(
@@ -76,6 +80,7 @@ def _segments(mode: str) -> Case:
         ),
         lambda: on_torch(torch_ref.positions_from_segments, arrays, name="segments"),
         lambda: {"segments": whole(exact)},
+        default=default,
     )
 
 

@@ -365,9 +365,7 @@ def test_a_weight_of_another_shape_raises():
 
 def test_a_weight_of_another_kind_raises():
     stored = {"params": {"embedding": np.zeros((10, D_MODEL), np.int32)}}
-    with pytest.raises(
-        TypeError, match=r"`embedding` holds int32 .*, but the model float32"
-    ):
+    with pytest.raises(TypeError, match=r"`embedding` holds int32 .*, but the model float32"):
         restore(stored, linen()[1])
 
 

@@ -172,11 +172,16 @@ def test_train_and_eval_set_dropout_and_the_call_overrides_it():
 
 
 def test_the_keys_are_those_of_flax_dropout():
-    model = PositionalEncoding(d_model=8, max_len=50, dropout_rate=0.5, rngs=nnx.Rngs(3))
-    dropout = nnx.Dropout(0.5, rngs=nnx.Rngs(3))
+    def streams():
+        return nnx.Rngs(params=1, dropout=3)
+
+    encode = PositionalEncoding(d_model=8, max_len=50, dropout_rate=0.5, rngs=streams())
+    whole = TransformerInput(vocab_size=10, d_model=8, max_len=50, dropout_rate=0.5, rngs=streams())
+    first, second = (nnx.Dropout(0.5, rngs=streams()) for _ in range(2))
     for _ in range(2):
         x = jnp.ones((4, 6, 8))
-        np.testing.assert_array_equal(model(x) != 0, dropout(x) != 0)
+        np.testing.assert_array_equal(encode(x) != 0, first(x) != 0)
+        np.testing.assert_array_equal(whole(IDS) != 0, second(jnp.ones((2, 6, 8))) != 0)
 
 
 def test_calls_examples_and_axes_draw_masks_of_their_own():

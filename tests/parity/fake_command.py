@@ -55,7 +55,12 @@ SETS = {
     "good": [GOOD, case("fine/case[b]", dtype="int32"), case("slow/case", default=False)],
     "off": [GOOD, case("wrong/scale[jit]", ROUNDED * np.float32(2))],
     "torch off": [GOOD, case("wrong/torch", theirs=ROUNDED[::-1].copy())],
-    "raises": [case("bad/case", ValueError("first\nsecond")), case("wrong/x", -ROUNDED), GOOD],
+    "raises": [
+        case("bad/case", *[ValueError("first\nsecond")] * 2),
+        case("wrong/x", -ROUNDED),
+        GOOD,
+    ],
+    "port raises": [case("bad/case", ValueError("first\nsecond")), GOOD],
     "skipped": [case("lacking/case", needs=("models",))],
     "empty": [case("empty/case", *[np.zeros((0, 4), np.float32)] * 2, np.zeros((0, 4)))],
     "none": [],

@@ -61,6 +61,12 @@ def test_an_exception_in_a_case_does_not_stop_the_others(command):
     assert "Traceback" in command("raises", "-v")[1]
 
 
+def test_a_port_that_alone_raises_is_a_difference(command):
+    code, out, _ = command("port raises")
+    assert code == 1
+    assert "bad/case, rows: the port raised\n  cause: second (" in out
+
+
 def test_json_lines_are_alone_on_stdout(command):
     code, out, err = command("off", "--format", "json")
     found = records(out)

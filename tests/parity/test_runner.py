@@ -49,17 +49,31 @@ def test_a_row_is_there_before_the_last_case_is_computed(fakes):
     records.close()
 
 
-@pytest.mark.parametrize("stage", ["port", "reference", "expected"])
-def test_a_case_that_raises_is_a_row_and_the_others_still_run(fakes, stage):
-    def broken():
-        raise ValueError("first line\nlast line")
+def broken():
+    raise ValueError("first line\nlast line")
 
-    parts = {"port": dict, "reference": dict, "expected": dict} | {stage: broken}
+
+@pytest.mark.parametrize("stages", [["expected"], ["port", "reference"]])
+def test_a_case_that_raises_is_a_row_and_the_others_still_run(fakes, stages):
+    parts = {"port": dict, "reference": dict, "expected": dict} | dict.fromkeys(stages, broken)
     bad, good = rows([Case("x/bad", "float32", **parts, needs=()), fakes.GOOD])
     assert (bad.verdict, bad.passed, bad.tensor, bad.dtype) == (RAISED, False, "", "float32")
     assert bad.cause.startswith("last line (test_runner.py:")
     assert "ValueError: first line" in bad.trace
     assert good.passed
+
+
+@pytest.mark.parametrize(
+    ("stage", "verdict"), [("port", "the port raised"), ("reference", "torch raised")]
+)
+def test_a_side_that_raises_where_the_other_computes_differs_in_each_term(fakes, stage, verdict):
+    good = fakes.GOOD
+    parts = {"port": good.port, "reference": good.reference, "expected": good.expected}
+    parts[stage] = broken
+    bad = rows([Case("x/bad", "float32", **parts, needs=())])
+    assert {row.tensor for row in bad} == set(good.expected())
+    assert {(row.verdict, row.passed, row.side) for row in bad} == {(verdict, False, stage)}
+    assert bad[0].cause.startswith("last line (test_runner.py:")
 
 
 def test_an_exception_without_text_has_a_name(fakes):
