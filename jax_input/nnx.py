@@ -52,7 +52,7 @@ class Embed(nnx.Module):
         *,
         vocab_size: int,
         d_model: int,
-        scale: float | Literal["sqrt"] | None = None,
+        scale: float | Literal["sqrt"] | None = "sqrt",
         padding_idx: int | None = None,
         out_of_range: OutOfRange = "error",
         zero_padding: bool = False,

@@ -13,5 +13,5 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_num_cpu_devices", 2)
 
 # The same examples everywhere, and no verdict by the clock: the first call of each shape compiles.
-hypothesis.settings.register_profile("house", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("house", deadline=None, derandomize=True, max_examples=40)
 hypothesis.settings.load_profile("house")

@@ -1,7 +1,7 @@
 """Dropout with the same mask on both sides, and the input part term by term."""
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -113,46 +113,33 @@ def reference_terms(given: Problem) -> dict[str, np.ndarray]:
 def _drawn(given: Problem, dtype: str, *, default: bool) -> Case:
     """Let the port draw its mask from a key, and give the other side the same mask."""
     rate = 0.25
-    table = problems.table_of(given)
+    arrays = {**given.arrays, "table": problems.table_of(given)}
 
     @cache
-    def drawn() -> dict[str, np.ndarray]:
-        arrays = {**given.arrays, "table": table}
-        return on_jax(
-            lambda token_ids, embedding, table: jax_input.transformer_input(
-                token_ids,
-                embedding,
-                table,
-                padding_idx=given.padding_idx,
-                dropout_rate=rate,
-                dropout_key=key(0),
-            ),
-            arrays,
-            name="dropout",
+    def drawn() -> np.ndarray:
+        function = partial(
+            jax_input.transformer_input,
+            padding_idx=given.padding_idx,
+            dropout_rate=rate,
+            dropout_key=key(0),
         )
+        return on_jax(function, arrays, name="dropout")["dropout"]
 
     def reference() -> dict[str, np.ndarray]:
-        mask = problems.mask_of(drawn()["dropout"])
-        return on_torch(
-            lambda token_ids, embedding, table, mask: torch_ref.transformer_input(
-                token_ids,
-                embedding,
-                table,
-                padding_idx=given.padding_idx,
-                dropout_rate=rate,
-                dropout_mask=mask,
-            ),
-            {**given.arrays, "table": table, "mask": mask},
-            name="dropout",
-        ) | {"mask": np.array([True, True])}
+        function = partial(
+            torch_ref.transformer_input, padding_idx=given.padding_idx, dropout_rate=rate
+        )
+        masked = {**arrays, "dropout_mask": problems.mask_of(drawn())}
+        result = on_torch(function, masked, name="dropout")
+        return result | {"mask": np.array([True, True])}
 
     return Case(
         f"inputs/dropout_key[rate {rate}, {dtype}, jit]",
         dtype,
-        lambda: drawn() | {"mask": problems.draws(drawn()["dropout"], rate)},
+        lambda: {"dropout": drawn(), "mask": problems.draws(drawn(), rate)},
         reference,
         lambda: {
-            "dropout": problems.dropped(given, problems.mask_of(drawn()["dropout"]), rate),
+            "dropout": problems.dropped(given, problems.mask_of(drawn()), rate),
             "mask": whole(np.array([True, True])),
         },
         default=default,

@@ -53,15 +53,15 @@ def _whole(given: Problem, *, deterministic: bool) -> Callable[..., Any]:
         padding_idx=given.padding_idx,
         dropout_rate=RATE,
         dtype=jnp.dtype(given.dtype),
-        rngs=flax_nnx.Rngs(key(0), dropout=key(1)),
+        rngs=flax_nnx.Rngs(key(0)),
     )
     (module.eval if deterministic else module.train)()
-    graph, state = flax_nnx.split(module)
+    graph, *states = flax_nnx.split(module, flax_nnx.Param, ...)
 
     def forward(token_ids: Any, embedding: Any, positions: Any = None) -> Any:
-        module = flax_nnx.merge(graph, state)
-        module.embedding[...] = embedding
-        return module(token_ids, positions)
+        state = flax_nnx.State({"embedding": flax_nnx.Param(embedding)})
+        rngs = None if deterministic else key(1)
+        return flax_nnx.merge(graph, state, states[1])(token_ids, positions, rngs=rngs)
 
     return forward
 

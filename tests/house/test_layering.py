@@ -20,6 +20,8 @@ MAY_IMPORT = {
     "torch_ref/": {"torch"},
     "parity/": set(),
     "parity/cli.py": {"typer", "click", "rich"},
+    "parity/formats.py": {"ml_dtypes"},
+    "parity/progress.py": {"rich"},
     "parity/report/text.py": {"rich"},
     "parity/frameworks/jax_side.py": {"jax", "ml_dtypes"},
     "parity/frameworks/torch_side.py": {"torch", "ml_dtypes"},

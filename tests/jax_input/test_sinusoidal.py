@@ -111,15 +111,16 @@ def test_table_has_the_bits_of_its_positions(max_len, d_model, sinusoid, dtype):
 
 
 COMMON = [
-    *[(5_000, width, PAPER) for width in (64, 128, 256, 300, 384, 512, 768, 1_024)],
-    *[(32_768, 1_024, sinusoid) for sinusoid in (PAPER, jax_input.TENSOR2TENSOR)],
-    *[(131_072, 512, sinusoid) for sinusoid in (PAPER, Sinusoid(base=500_000.0))],
+    *[(5_000, width, PAPER, np.float32) for width in (64, 128, 256, 300, 384, 512, 768, 1_024)],
+    *[(5_000, 512, PAPER, dtype) for dtype in (ml_dtypes.bfloat16, np.float16)],
+    *[(32_768, 1_024, sinusoid, np.float32) for sinusoid in (PAPER, jax_input.TENSOR2TENSOR)],
+    *[(131_072, 512, PAPER, dtype) for dtype in DTYPES],
+    (131_072, 512, Sinusoid(base=500_000.0), np.float32),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("max_len", "d_model", "sinusoid"), COMMON)
+@pytest.mark.parametrize(("max_len", "d_model", "sinusoid", "dtype"), COMMON)
 def test_every_entry_of_a_common_table_has_the_bits_of_its_position(
     max_len, d_model, sinusoid, dtype
 ):

@@ -90,9 +90,11 @@ def nnx_module(dtype, param_dtype, is_training, positions):
     return forward
 
 
-@pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
-@pytest.mark.parametrize(("dtype", "param_dtype", "is_training"), CASES)
-def test_the_shells_and_the_pure_function_are_equal(dtype, param_dtype, transform, is_training):
+@pytest.mark.parametrize(
+    ("dtype", "param_dtype", "is_training", "transform"),
+    [*((*case, jax.jit) for case in CASES), (*CASES[0], lambda function: function)],
+)
+def test_the_shells_and_the_pure_function_are_equal(dtype, param_dtype, is_training, transform):
     with jax.enable_x64(dtype == jnp.float64):
         positions = None if is_training else np.arange(9)[::-1] * 3
         kept, key = linen(dtype, param_dtype, is_training, positions, constants=True)
