@@ -12,7 +12,7 @@ import torch_ref
 from parity.case import Case, Tensor
 from parity.cases import problem as problems
 from parity.cases.expected import whole
-from parity.cases.problem import Problem, problem
+from parity.cases.problem import Functions, Problem, problem
 from parity.cases.sides import on_jax, on_torch, torch_dtype
 
 RATE = 0.25
@@ -40,27 +40,27 @@ class Shell:
 
 
 def terms(shell: Shell, given: Problem, parameters: str, *, default: bool = True) -> Case:
-    """Compare the input part term by term."""
-    jit = parameters.endswith("jit")
+    """Compare the input part term by term, and the look-up and the positions as two modules."""
+
+    def port() -> Mapping[str, np.ndarray]:
+        side = Functions(shell.embed(given), shell.forward(given), shell.halves(given))
+        return problems.port(given, side, jit=parameters.endswith("jit"))
+
+    def reference() -> Mapping[str, np.ndarray]:
+        side = Functions(_torch_embed(given), _torch_forward(given), _torch_halves(given))
+        return problems.reference(given, side)
+
+    def expected() -> Mapping[str, Tensor]:
+        named = problems.expected(given)
+        return {**named, "halves": named["sum"]}
+
     return Case(
         f"{shell.name}/TransformerInput[{parameters}]",
         given.dtype,
-        lambda: problems.port(given, shell.embed(given), shell.forward(given), jit=jit),
-        lambda: problems.reference(given, _torch_embed(given), _torch_forward(given)),
-        lambda: problems.expected(given),
+        port,
+        reference,
+        expected,
         default=default,
-    )
-
-
-def halves(shell: Shell, dtype: str) -> Case:
-    """Compare the look-up followed by the positions, each a module of its own."""
-    given = problem(dtype, "left")
-    return Case(
-        f"{shell.name}/PositionalEncoding[padding left, {dtype}, jit]",
-        dtype,
-        lambda: on_jax(shell.halves(given), given.arrays, name="sum"),
-        lambda: on_torch(_torch_halves(given), given.arrays, name="sum"),
-        lambda: {"sum": problems.expected(given)["sum"]},
     )
 
 
@@ -160,6 +160,6 @@ def _torch_halves(given: Problem) -> Callable[..., torch.Tensor]:
     encode = torch_ref.PositionalEncoding(
         d_model=given.embedding.shape[1], max_len=64, dtype=torch_dtype(given.dtype)
     ).eval()
-    return lambda token_ids, embedding, positions: encode(
+    return lambda token_ids, embedding, positions=None: encode(
         embed(token_ids, embedding, "sqrt"), positions
     )

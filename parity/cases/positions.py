@@ -31,7 +31,7 @@ def cases() -> Iterator[Case]:
         yield _mask("length 1", _MASK[:, :1], mode, default=jit)
         yield _segments(mode, default=jit)
         for dtype in FLOATS:
-            yield _add(dtype, mode, explicit=False, default=jit and dtype == "float32")
+            yield _add(dtype, mode, explicit=False, default=False)
             yield _add(dtype, mode, explicit=True, default=jit)
 
 

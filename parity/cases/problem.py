@@ -126,47 +126,57 @@ def dropped(problem: Problem, mask: np.ndarray, rate: float) -> Tensor:
     return Tensor(values, np.where(mask, ceiling, 0.0), "those of the sum, and of a product", True)
 
 
-def port(
-    problem: Problem, embed: Callable[..., Any], whole: Callable[..., Any], *, jit: bool = True
-) -> dict[str, np.ndarray]:
-    """Run a JAX side, term by term.
+@dataclass(frozen=True)
+class Functions:
+    """One side's input part.
 
-    Args:
-      problem: what it is given.
+    Attributes:
       embed: the look-up, of ``(token_ids, embedding, scale)``.
       whole: the input part without dropout, of ``(token_ids, embedding, positions=None)``.
-      jit: whether both are compiled.
+      halves: the same by two modules, one after the other; None where there are none.
     """
-    return on_jax(**_program(problem, embed, whole, jnp.zeros_like), jit=jit)
 
+    embed: Callable[..., Any]
+    whole: Callable[..., Any]
+    halves: Callable[..., Any] | None = None
 
-def reference(
-    problem: Problem, embed: Callable[..., Any], whole: Callable[..., Any]
-) -> dict[str, np.ndarray]:
-    """Run a PyTorch side, term by term, as ``port``."""
-    return on_torch(**_program(problem, embed, whole, torch.zeros_like))
-
-
-def _program(
-    problem: Problem,
-    embed: Callable[..., Any],
-    whole: Callable[..., Any],
-    zeros_like: Callable[..., Any],
-) -> dict[str, Any]:
-    def others(token_ids: Any, embedding: Any, **rest: Any) -> dict[str, Any]:
-        return {
-            "rows": embed(token_ids, embedding, scale=None),
-            "scale": embed(token_ids, embedding, scale="sqrt"),
-            "table": whole(token_ids, zeros_like(embedding), **rest),
+    def terms(self, token_ids: Any, embedding: Any, zeros: Any, **rest: Any) -> dict[str, Any]:
+        """Compute each term alone; ``zeros`` is an embedding that adds nothing."""
+        named = {
+            "rows": self.embed(token_ids, embedding, scale=None),
+            "scale": self.embed(token_ids, embedding, scale="sqrt"),
+            "table": self.whole(token_ids, zeros, **rest),
         }
+        if self.halves is not None:
+            named["halves"] = self.halves(token_ids, embedding, **rest)
+        return named
 
-    return {
-        "function": whole,
-        "arrays": problem.arrays,
-        "name": "sum",
-        "cotangent": problem.cotangent,
-        "others": others,
-    }
+
+def port(problem: Problem, side: Functions, *, jit: bool = True) -> dict[str, np.ndarray]:
+    """Run a JAX side, term by term, in one program."""
+    return on_jax(
+        side.whole,
+        problem.arrays,
+        name="sum",
+        cotangent=problem.cotangent,
+        others=lambda embedding, **rest: side.terms(
+            embedding=embedding, zeros=jnp.zeros_like(embedding), **rest
+        ),
+        jit=jit,
+    )
+
+
+def reference(problem: Problem, side: Functions) -> dict[str, np.ndarray]:
+    """Run a PyTorch side, term by term."""
+    return on_torch(
+        side.whole,
+        problem.arrays,
+        name="sum",
+        cotangent=problem.cotangent,
+        others=lambda embedding, **rest: side.terms(
+            embedding=embedding, zeros=torch.zeros_like(embedding), **rest
+        ),
+    )
 
 
 def table_of(problem: Problem) -> np.ndarray:
