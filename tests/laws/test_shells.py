@@ -144,7 +144,7 @@ def test_the_shells_equal_the_embed_of_flax_times_the_scale_plus_the_table(dtype
 
     twin = nnx.Embed(VOCAB_SIZE, D_MODEL, dtype=dtype, param_dtype=dtype, rngs=nnx.Rngs(0))
     ours = jax_input.nnx.Embed(
-        vocab_size=VOCAB_SIZE, d_model=D_MODEL, param_dtype=dtype, rngs=nnx.Rngs(0)
+        vocab_size=VOCAB_SIZE, d_model=D_MODEL, scale=None, param_dtype=dtype, rngs=nnx.Rngs(0)
     )
     twin.embedding[...] = ours.embedding[...] = embedding
     np.testing.assert_array_equal(ours(IDS), twin(IDS))
@@ -166,3 +166,9 @@ def test_the_gradient_equals_that_of_the_embed_of_flax():
     cotangent = cotangent_in(jnp.float32)
     expected, got = (with_gradient(f)(embedding, cotangent) for f in (by_flax, by_ours))
     jax.tree.map(np.testing.assert_array_equal, got, expected)
+
+
+def test_the_look_up_alone_scales_as_the_whole_does():
+    sizes = {"vocab_size": 4, "d_model": 2}
+    embeds = [jax_input.linen.Embed(**sizes), jax_input.nnx.Embed(**sizes, rngs=nnx.Rngs(0))]
+    assert {embed.scale for embed in embeds} == {jax_input.linen.TransformerInput(**sizes).scale}
