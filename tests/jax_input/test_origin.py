@@ -124,7 +124,10 @@ def test_the_message_names_the_position_of_a_row():
 
 def test_a_table_of_a_module_has_no_gradient():
     table = sinusoidal_table(9, 4)
-    loss = lambda table: require_position_table(table, (9, 4), table.dtype, PAPER).sum()  # noqa: E731
+
+    def loss(table):
+        return require_position_table(table, (9, 4), table.dtype, PAPER).sum()
+
     assert not jax.grad(loss)(table).any()
     assert not jax.jit(jax.grad(loss))(table).any()
 

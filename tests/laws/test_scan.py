@@ -11,7 +11,10 @@ from tests.catalogue import EXAMPLES, SMOOTH, same_bits, stacked, variants
 @pytest.mark.parametrize("example", [e for e in EXAMPLES if e.arguments], ids=str)
 def test_scan_gives_the_bits_of_a_loop(example):
     rows = variants(example)
-    step = lambda carry, row: (carry, example.call(*row))  # noqa: E731
+
+    def step(carry, row):
+        return carry, example.call(*row)
+
     _, actual = jax.lax.scan(step, None, stacked(rows))
     same_bits(actual, jnp.stack([example.call(*row) for row in rows]))
 
@@ -25,7 +28,10 @@ def test_gradient_of_a_scan_is_the_sum_over_its_steps(example):
         return jnp.sum(jnp.sin(example.call(*row)))
 
     def scanned(argument):
-        step = lambda total, row: (total + loss(argument, row), None)  # noqa: E731
+
+        def step(total, row):
+            return total + loss(argument, row), None
+
         return jax.lax.scan(step, jnp.float32(0), stacked(rows))[0]
 
     argument = jnp.asarray(example.arguments[place])
