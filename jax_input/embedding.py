@@ -112,6 +112,12 @@ def _gather(table: Array, indices: Array) -> Array:
     return table.at[indices].get(mode="clip", wrap_negative_indices=False)
 
 
+@jax.jit
+def without_row(table: Float[Array, "rows d_model"], row: int) -> Float[Array, "rows d_model"]:
+    """Return the table with zeros in one row: one program, also where a module is made eagerly."""
+    return table.at[row].set(0)
+
+
 def _require_ids(
     token_ids: Any, vocab_size: int, out_of_range: OutOfRange
 ) -> tuple[Int32[Array, "*batch"], Bool[Array, "*batch"] | None]:

@@ -17,7 +17,7 @@ from jax.nn.initializers import Initializer
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Float, Integer
 
-from jax_input.embedding import OutOfRange, embed_tokens
+from jax_input.embedding import OutOfRange, embed_tokens, without_row
 from jax_input.inputs import dropout, transformer_input
 from jax_input.origin import require_position_table
 from jax_input.positions import add_positions
@@ -173,7 +173,7 @@ def _embedding(module: Embed | TransformerInput) -> Float[Array, "vocab_size d_m
         if module.padding_idx is None:
             return value
         # An initialiser may box its array, with names for its axes.
-        return jax.tree.map(lambda table: table.at[module.padding_idx].set(0), value)
+        return jax.tree.map(lambda table: without_row(table, module.padding_idx), value)
 
     return module.param("embedding", init, (module.vocab_size, module.d_model), module.param_dtype)
 

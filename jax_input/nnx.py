@@ -6,6 +6,7 @@ then the module and ``jax_input.checkpoints.restore`` refuse it.
 
 from typing import Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
@@ -14,7 +15,7 @@ from jax.nn.initializers import Initializer
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Float, Integer
 
-from jax_input.embedding import OutOfRange, embed_tokens
+from jax_input.embedding import OutOfRange, embed_tokens, without_row
 from jax_input.inputs import dropout, transformer_input
 from jax_input.origin import require_position_table
 from jax_input.positions import add_positions
@@ -24,6 +25,7 @@ __all__ = ["Constant", "Embed", "PositionalEncoding", "TransformerInput"]
 
 Randomness = nnx.Rngs | nnx.RngStream | Array
 _NORMAL = nnx.initializers.normal(1.0)
+# What a constructor calls itself with, in the abstract: that refuses every wrong argument.
 _NO_TOKENS = np.zeros(0, np.int32)
 
 
@@ -69,7 +71,7 @@ class Embed(nnx.Module):
         self.dtype = dtype
         size = (vocab_size, d_model)
         self.embedding = _embedding(embedding_init, rngs, size, param_dtype, padding_idx)
-        self(_NO_TOKENS)
+        jax.eval_shape(lambda: self(_NO_TOKENS))
 
     def __call__(self, token_ids: Integer[ArrayLike, "*batch"]) -> Float[Array, "*batch d_model"]:
         """Look up and scale the tokens; raises as ``embed_tokens``."""
@@ -116,7 +118,7 @@ class PositionalEncoding(nnx.Module):
         table = sinusoidal_table(max_len, d_model, sinusoid=sinusoid, dtype=dtype)
         self.position_table, self.dtype = Constant(table), table.dtype
         self.rngs = nnx.data(None if rngs is None else rngs.dropout.fork())
-        dropout(table, dropout_rate)  # refuses a wrong rate
+        jax.eval_shape(lambda: dropout(table, dropout_rate))
 
     def __call__(
         self,
@@ -179,7 +181,7 @@ class TransformerInput(nnx.Module):
         table = sinusoidal_table(max_len, d_model, sinusoid=sinusoid, dtype=dtype)
         self.position_table, self.dtype = Constant(table), table.dtype
         self.rngs = nnx.data(rngs.dropout.fork())
-        self(_NO_TOKENS, deterministic=True)
+        jax.eval_shape(lambda: self(_NO_TOKENS, deterministic=True))
 
     def __call__(
         self,
@@ -224,7 +226,7 @@ def _embedding(
     """Return the parameter, its padding row zero."""
     parameter = nnx.Param(init(rngs.params(), shape, dtype))  # may bring metadata, so kept whole
     if padding is not None:
-        parameter[...] = parameter[...].at[padding].set(0)
+        parameter[...] = without_row(parameter[...], padding)
     return parameter
 
 

@@ -122,7 +122,7 @@ def require_position_table(
     positions = np.array([0, min(1, max_len - 1), max_len // 2, max_len - 1])
     if is_concrete(table):
         with jax.ensure_compile_time_eval():
-            known = np.asarray(table[positions])
+            known = np.asarray(jnp.take(table, positions, axis=0))
         tell_apart("position_table", known, positions, sinusoid)
         return table
     exact = exact_rows(positions, d_model, sinusoid, dtype)

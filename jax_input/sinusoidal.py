@@ -191,10 +191,11 @@ def _build_table(max_len: int, d_model: int, sinusoid: Sinusoid, dtype: np.dtype
 
         def row(position: Array, shift: Array) -> tuple[Array, Array]:
             angle = phase.multiply(position, frequency)
-            high = angle.high + shift
-            sine = phase.sine(Turns(high, angle.low))
-            cosine = phase.sine(Turns(high + _QUARTER_TURN, angle.low))
-            return fixed_point.to_fixed(sine), fixed_point.to_fixed(cosine)
+            sine = angle.high + shift
+            high = jnp.stack([sine, sine + _QUARTER_TURN])
+            low = jnp.broadcast_to(angle.low, high.shape)
+            sine, cosine = fixed_point.to_fixed(phase.sine(Turns(high, low)))
+            return sine, cosine
 
         # Only the block starts carry the quarter turn of the cosine columns.
         is_start = (jnp.arange(blocks + _BLOCK) < blocks)[:, None]

@@ -143,7 +143,7 @@ def env(
 def _print_environment(verbose: bool) -> int:
     from parity import environment
 
-    facts = environment.installed() | (environment.running() if verbose else {})
+    facts = environment.installed() | (environment.running(load=True) if verbose else {})
     width = max(len(name) for name in facts)
     sys.stdout.write("".join(f"{name:{width}}  {fact}\n" for name, fact in facts.items()))
     sys.stdout.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import platform
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -25,14 +26,20 @@ def installed() -> dict[str, str]:
     }
 
 
-def running() -> dict[str, str]:
-    """Return what the frameworks say of themselves, those that can be loaded."""
+def running(*, load: bool) -> dict[str, str]:
+    """Return what the frameworks say of themselves.
+
+    Args:
+      load: whether to load one that this process has not used.
+    """
     found: dict[str, str] = {}
-    for side in ("jax_side", "torch_side"):
+    for name in ("jax", "torch"):
+        if not load and name not in sys.modules:
+            continue
         try:
-            found |= importlib.import_module(f"parity.frameworks.{side}").describe()
+            found |= importlib.import_module(f"parity.frameworks.{name}_side").describe()
         except Exception as error:  # a framework that is broken is part of the environment
-            found[side.removesuffix("_side")] = f"can't be loaded: {error}"
+            found[name] = f"can't be loaded: {error}"
     return found
 
 

@@ -87,8 +87,9 @@ def _rows(case: Case, setting: Setting, port: Future[Tensors]) -> list[Row]:
     device = setting.device or jax_side.default_device()
     # Whatever a case raises is told as its row, and the other cases still run.
     try:
-        expected = case.expected()
-        ours, theirs = _outcome(port.result), _outcome(case.reference)
+        # The port first: what else a case has may be made from what that drew.
+        ours = _outcome(port.result)
+        theirs, expected = _outcome(case.reference), case.expected()
     except Exception as error:
         return [_raised(Label(case.id, "", device), case.dtype, error, "")]
     if isinstance(ours, Exception) and isinstance(theirs, Exception):

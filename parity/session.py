@@ -120,7 +120,7 @@ def _show(
             report.write(jsonlines.record(record))
         if isinstance(record, Row) and not record.passed:
             failures.append((record, again(record.case, options)))
-    facts = {**environment.installed(), **environment.running()}
+    facts = {**environment.installed(), **environment.running(load=False)}
     seconds = time.monotonic() - started
     if report is not None:
         report.writelines([jsonlines.summary(coverage, seconds), jsonlines.environment(facts)])

@@ -39,7 +39,7 @@ def cases() -> Iterator[Case]:
         yield _hits("float32", "bfloat16", mode, default=jit)
         yield _hits("bfloat16", "bfloat16", mode, default=jit)
         yield _empty(mode, default=jit)
-    yield _look_up("rows", "float32", "float32", "jit", ids="length 1")
+    yield _look_up("rows", "float32", "float32", "jit", default=False, ids="length 1")
     yield _look_up("rows", "float32", "float32", "jit", default=False, ids="one sequence")
 
 

@@ -19,10 +19,10 @@ def cases() -> Iterator[Case]:
     """Yield the cases of ``jax_input.inputs``."""
     for mode in MODES:
         for dtype in FLOATS:
-            default = mode == "jit" or dtype == "float32"
-            yield _dropout(0.1, dtype, mode, default)
+            jit = mode == "jit"
+            yield _dropout(0.1, dtype, mode, default=jit)
             yield _dropout(0.5, dtype, mode, default=False)
-            terms = default and dtype == "float32"
+            terms = jit and dtype == "float32"
             yield _transformer_input(problem(dtype), f"padding right, {dtype}, {mode}", terms)
     left = problem("float16", "left")
     yield _transformer_input(left, "padding left, float16, jit", default=False)

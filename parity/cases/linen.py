@@ -1,18 +1,20 @@
 """The linen modules, with their constants and with parameters alone."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 
-from jax_input import linen
+from jax_input import linen, sinusoidal_table
 from parity.case import Case
 from parity.cases import modules
+from parity.cases import problem as problems
 from parity.cases.expected import FLOATS
 from parity.cases.modules import RATE, Shell
 from parity.cases.problem import Problem, problem
-from parity.cases.sides import key
+from parity.cases.sides import key, on_jax, on_torch
 
 
 def cases() -> Iterator[Case]:
@@ -24,10 +26,7 @@ def cases() -> Iterator[Case]:
     yield modules.terms(_SHELL, problem("bfloat16", "left"), "padding left, bfloat16, jit")
     left = problem("float32", "left")
     yield modules.terms(_SHELL, left, "padding left, float32, eager", default=False)
-    for padding in ("right", "left"):
-        given = problem("float32", padding)
-        parameters = f"params alone, padding {padding}, float32, jit"
-        yield modules.terms(_PARAMS_ALONE, given, parameters)
+    yield from (_params_alone(padding) for padding in ("right", "left"))
     yield modules.fresh(_SHELL)
 
 
@@ -53,36 +52,31 @@ def _module(given: Problem) -> linen.TransformerInput:
     )
 
 
-def _forward(given: Problem) -> Callable[..., Any]:
+def _whole(
+    given: Problem, *, constants: bool = True, rngs: dict[str, Any] | None = None
+) -> Callable[..., Any]:
     module = _module(given)
-    constants = _built(module, given)
+    table = sinusoidal_table(module.max_len, module.d_model, dtype=given.dtype)
+    kept = {"constants": {"position_table": table}} if constants else {}
 
     def forward(token_ids: Any, embedding: Any, positions: Any = None) -> Any:
-        variables = {"params": {"embedding": embedding}, "constants": constants}
-        return module.apply(variables, token_ids, positions, True)
+        variables = {"params": {"embedding": embedding}, **kept}
+        return module.apply(variables, token_ids, positions, rngs is None, rngs=rngs)
 
     return forward
 
 
-def _built(module: linen.TransformerInput, given: Problem) -> Any:
-    """Return the constants that the module makes for itself."""
-
-    @jax.jit
-    def build(embedding: Any) -> Any:
-        variables = {"params": {"embedding": embedding}}
-        _, made = module.apply(variables, given.token_ids, None, True, mutable=["constants"])
-        return made["constants"]
-
-    return build(given.embedding)
-
-
-def _params_alone(given: Problem) -> Callable[..., Any]:
-    module = _module(given)
-
-    def forward(token_ids: Any, embedding: Any, positions: Any = None) -> Any:
-        return module.apply({"params": {"embedding": embedding}}, token_ids, positions, True)
-
-    return forward
+def _params_alone(padding: str) -> Case:
+    """Leave out the constants, and compare the rows that are built in their place."""
+    given = problem("float32", padding)
+    given = replace(given, embedding=np.zeros_like(given.embedding))
+    return Case(
+        f"linen/params_alone[padding {padding}, float32, jit]",
+        "float32",
+        lambda: on_jax(_whole(given, constants=False), given.arrays, name="table"),
+        lambda: on_torch(modules.torch_forward(given), given.arrays, name="table"),
+        lambda: {"table": problems.expected(given)["table"]},
+    )
 
 
 def _halves(given: Problem) -> Callable[..., Any]:
@@ -90,29 +84,21 @@ def _halves(given: Problem) -> Callable[..., Any]:
     encode = linen.PositionalEncoding(
         d_model=given.embedding.shape[1], max_len=64, dtype=given.dtype, deterministic=True
     )
-    constants = encode.init({}, np.zeros((1, 1, encode.d_model), np.float32))
 
     def forward(token_ids: Any, embedding: Any, positions: Any = None) -> Any:
-        return encode.apply(constants, embed(token_ids, embedding, "sqrt"), positions)
-
-    return forward
-
-
-def _train(given: Problem) -> Callable[..., Any]:
-    module = _module(given)
-
-    def forward(token_ids: Any, embedding: Any, positions: Any = None) -> Any:
-        variables = {"params": {"embedding": embedding}}
-        rngs = {"dropout": key(1)}
-        return module.apply(variables, token_ids, positions, False, rngs=rngs)
+        rows = embed(token_ids, embedding, "sqrt")
+        # The constants that the module makes for itself, handed back to it.
+        _, made = encode.apply({}, rows, positions, mutable=["constants"])
+        return encode.apply(made, rows, positions)
 
     return forward
 
 
 def _fresh(given: Problem) -> np.ndarray:
-    variables = _module(given).init(key(2), given.token_ids, None, True)
-    return np.asarray(variables["params"]["embedding"])
+    init = jax.jit(lambda: _module(given).init(key(2), given.token_ids, None, True)["params"])
+    return np.asarray(init()["embedding"])
 
 
-_SHELL = Shell("linen", _embed, _forward, _halves, _train, _fresh)
-_PARAMS_ALONE = Shell("linen", _embed, _params_alone, _halves, _train, _fresh)
+_SHELL = Shell(
+    "linen", _embed, _whole, _halves, lambda given: _whole(given, rngs={"dropout": key(1)}), _fresh
+)

@@ -47,7 +47,7 @@ def terms(shell: Shell, given: Problem, parameters: str, *, default: bool = True
         return problems.port(given, side, jit=parameters.endswith("jit"))
 
     def reference() -> Mapping[str, np.ndarray]:
-        side = Functions(_torch_embed(given), _torch_forward(given), _torch_halves(given))
+        side = Functions(_torch_embed(given), torch_forward(given), _torch_halves(given))
         return problems.reference(given, side)
 
     def expected() -> Mapping[str, Tensor]:
@@ -108,7 +108,7 @@ def dropout(shell: Shell, dtype: str, *, default: bool) -> Case:
     def reference() -> Mapping[str, np.ndarray]:
         mask = problems.mask_of(drawn()["dropout"])
         arrays = {**given.arrays, "dropout_mask": mask}
-        result = on_torch(_torch_forward(given, training=True), arrays, name="dropout")
+        result = on_torch(torch_forward(given, training=True), arrays, name="dropout")
         return result | {"mask": np.array([True, True])}
 
     return Case(
@@ -140,7 +140,8 @@ def _torch_embed(given: Problem) -> Callable[..., torch.Tensor]:
     return embed
 
 
-def _torch_forward(given: Problem, *, training: bool = False) -> Callable[..., torch.Tensor]:
+def torch_forward(given: Problem, *, training: bool = False) -> Callable[..., torch.Tensor]:
+    """Return PyTorch's module as a function."""
     module = torch_ref.TransformerInput(
         **given.sizes,
         padding_idx=given.padding_idx,

@@ -19,9 +19,9 @@ WHOLE_CATALOGUE = """
 for example in EXAMPLES:
     arguments = [jax.numpy.asarray(argument) for argument in example.arguments]
     example.call(*arguments)
-    jax.jit(example.call)(*arguments)
+    jax.eval_shape(example.call, *arguments)
     if example.smooth:
-        jax.vjp(example.call, *arguments)
+        jax.eval_shape(lambda *traced: jax.vjp(example.call, *traced)[0], *arguments)
 """
 WRONG_SHAPE = """
 from jax_input.embedding import read_rows

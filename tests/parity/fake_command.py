@@ -70,6 +70,6 @@ SETS = {
 
 
 if __name__ == "__main__":
-    from parity.cli import main
+    from parity.__main__ import command
 
-    sys.exit(main(sys.argv[2:], source=lambda: SETS[sys.argv[1]]))
+    command(sys.argv[2:], source=lambda: SETS[sys.argv[1]])
