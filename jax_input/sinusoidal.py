@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
 from typing import Literal
 
 import jax
@@ -209,6 +209,7 @@ def _build_table(max_len: int, d_model: int, sinusoid: Sinusoid, dtype: np.dtype
         return rows.reshape(blocks * _BLOCK, d_model)[:max_len]
 
 
+@lru_cache(maxsize=64)
 def _columns(d_model: int, sinusoid: Sinusoid, leading: int) -> tuple[Turns, np.ndarray]:
     """Return each column's frequency, and the quarter turn that makes a sine its cosine."""
     count = -(-d_model // 2)
