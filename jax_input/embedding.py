@@ -11,14 +11,14 @@ from jax.experimental import checkify
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Bool, Float, Int32, Integer
 
-from jax_input.arrays import (
+from jax_input.requirements import (
     is_concrete,
     nearest_index,
+    require_dtype,
     require_inside,
     require_integers,
     require_table,
 )
-from jax_input.requirements import require_dtype
 from jax_input.rounding import product, round_to, wide_dtype, widen
 
 OutOfRange = Literal["error", "nan", "clip", "zero", "checkify"]

@@ -9,9 +9,9 @@ from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, Integer, Key, UInt32
 
-from jax_input.arrays import require_floats
 from jax_input.embedding import embed_tokens
 from jax_input.positions import add_positions
+from jax_input.requirements import require_floats
 from jax_input.rounding import product, round_to, widen
 
 PRNGKey = Key[Array, ""] | UInt32[Array, " words"]

@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, Int
 
-from jax_input.arrays import is_concrete
+from jax_input.requirements import is_concrete
 from jax_input.sinusoidal import Sinusoid, encode_positions
 
 Origin = Literal["exact", "published"]

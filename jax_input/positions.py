@@ -8,16 +8,16 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, Int32, Integer
 
-from jax_input.arrays import (
+from jax_input.embedding import read_rows
+from jax_input.requirements import (
     is_concrete,
     nearest_index,
     require_floats,
     require_inside,
     require_integers,
+    require_size,
     require_table,
 )
-from jax_input.embedding import read_rows
-from jax_input.requirements import require_size
 from jax_input.rounding import round_to, rounded, wide_dtype, widen
 
 

@@ -10,7 +10,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 from jaxtyping import Float, Int32, Integer
 
-from jax_input.arrays import is_concrete, nearest_index, require_integers
+from jax_input.requirements import is_concrete, nearest_index, require_integers
 from jax_input.sinusoidal import Sinusoid, encode_positions, sinusoidal_table
 
 # A row of a table costs a third of a row by itself.

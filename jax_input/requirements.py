@@ -1,10 +1,17 @@
-"""What the package asks of its arguments, in one voice: the argument, what came, what may come."""
+"""What the package asks of its arguments, in one voice: the argument, what came, what may come.
+
+JAX cuts 64-bit host integers to 32 bits without a word, wraps -1 to the last row, and clamps or
+fills beyond it, each in another place. Here an index out of range stays out of range.
+"""
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import Bool, Float, Int32
 
 
 def require_size(name: str, size: int) -> int:
@@ -60,3 +67,106 @@ def require_positions(positions: ArrayLike) -> Array:
             "2**31 - 1. Count from a nearer start."
         )
     return jnp.asarray(known if is_real else known.astype(np.int32))
+
+
+def is_concrete(values: np.ndarray | Array) -> bool:
+    """Return whether the values can be read now: not traced, and not spread over other hosts."""
+    if isinstance(values, jax.core.Tracer):
+        return False
+    return not isinstance(values, jax.Array) or values.is_fully_addressable
+
+
+def require_floats(name: str, values: ArrayLike) -> Float[Array, "*shape"]:
+    """Return an array of floats, or say what came instead.
+
+    Raises:
+      TypeError: if it is not float32, bfloat16, float16 or float64.
+    """
+    array = jnp.asarray(values)
+    if array.dtype.name not in ("float16", "bfloat16", "float32", "float64"):
+        raise TypeError(
+            f"`{name}` must hold float32, bfloat16, float16 or float64, got {array.dtype}. "
+            "Cast it to one of these."
+        )
+    return array
+
+
+def require_table(name: str, values: ArrayLike, axes: tuple[str, str]) -> Float[Array, "rows d"]:
+    """Return a matrix of floats with at least one row and column, or say what came instead.
+
+    Args:
+      name: what the message calls it.
+      values: one row per token or position.
+      axes: the names of its sizes.
+
+    Raises:
+      TypeError: if it is not float32, bfloat16, float16 or float64.
+      ValueError: if it has another rank, or no rows or columns.
+    """
+    table = require_floats(name, values)
+    if table.ndim != 2 or 0 in table.shape:
+        raise ValueError(
+            f"`{name}` must have shape [{axes[0]}, {axes[1]}], each at least 1, "
+            f"got {list(table.shape)}."
+        )
+    return table
+
+
+def require_integers(name: str, values: Any) -> np.ndarray | Array:
+    """Return an array of integers as wide as they came, or say what came instead.
+
+    Args:
+      name: what the message calls it.
+      values: a NumPy or JAX array, a number, or nested lists of numbers.
+
+    Raises:
+      TypeError: if it holds anything but integers; booleans are none.
+    """
+    array = values if isinstance(values, jax.Array) else np.asarray(values)
+    if isinstance(values, (list, tuple)) and array.size == 0:  # NumPy reads these as floats
+        array = array.astype(np.int32)
+    if not jnp.issubdtype(array.dtype, jnp.integer):
+        raise TypeError(f"`{name}` must hold integers, got {array.dtype}. Cast it to int32.")
+    return array
+
+
+def require_inside(name: str, values: np.ndarray | Array, size: int, rows: str) -> None:
+    """Refuse integers that are known and not in [0, size).
+
+    Args:
+      name: what the message calls them.
+      values: concrete integers.
+      size: how many rows there are.
+      rows: where they are, and the way out, after "but".
+
+    Raises:
+      ValueError: naming the first such value and its place.
+    """
+    known = np.asarray(values)
+    outside = (known < 0) | (known >= size)
+    if outside.any():
+        place = np.unravel_index(np.argmax(outside), outside.shape)
+        raise ValueError(
+            f"`{name}` holds {known[place]} at {[int(axis) for axis in place]}, but {rows}"
+        )
+
+
+def nearest_index(
+    values: np.ndarray | Array, size: int
+) -> tuple[Int32[Array, "*shape"], Bool[Array, "*shape"]]:
+    """Return the index in [0, size) nearest to each value, and whether that is the value itself.
+
+    Args:
+      values: integers of any width, on the host, on a device, or traced.
+      size: at most 2**31 - 1.
+    """
+    kind = jnp.iinfo(values.dtype)
+    if kind.min < -(2**31) or kind.max > 2**31 - 1:
+        # Limited before it is narrowed, and on the host if it is there.
+        numpy: Any = np if isinstance(values, np.ndarray) else jnp
+        values = numpy.minimum(values, values.dtype.type(size))
+        if kind.min < 0:
+            values = numpy.maximum(values, values.dtype.type(-1))
+    index = jnp.asarray(values.astype(np.int32))
+    nearest = jnp.clip(index, 0, size - 1)
+    return nearest, index == nearest

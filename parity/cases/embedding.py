@@ -35,7 +35,7 @@ def cases() -> Iterator[Case]:
             "padding", "float32", "float32", mode, default=jit, padding_idx=5, zero_padding=True
         )
         for policy in ("nan", "clip", "zero"):
-            yield _out_of_range(policy, mode, default=jit and policy != "zero")
+            yield _out_of_range(policy, mode, default=jit)
         yield _hits("float32", "bfloat16", mode, default=jit)
         yield _hits("bfloat16", "bfloat16", mode, default=jit)
         yield _empty(mode, default=jit)

@@ -42,8 +42,8 @@ def cases() -> Iterator[Case]:
         # The shape of the input part's cases, so that one program does for all of them.
         yield _table(64, 48, "paper", dtype, "eager", default=wide)
     for convention in _CONVENTIONS:
-        # The conventions between these two share their code.
-        common = convention in ("tensor2tensor", "diffusers", "base 500000")
+        # Those left out mix what these have.
+        common = convention in ("tensor2tensor", "diffusers", "cosine first", "base 500000")
         yield _positions(7, convention, "float32", "jit", default=common)
         yield _table(65, 7, convention, "float32", "jit", default=False)
     for width in (1, 2, 5):

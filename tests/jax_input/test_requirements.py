@@ -1,11 +1,26 @@
 """Each message names the argument, what came, what may come, and the way out."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
 
 from jax_input import Sinusoid, encode_positions, sinusoidal_table
+from jax_input.requirements import (
+    is_concrete,
+    nearest_index,
+    require_floats,
+    require_inside,
+    require_integers,
+    require_table,
+)
+
+INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 
 
 @pytest.mark.parametrize(
@@ -69,3 +84,110 @@ def test_a_wrong_type_is_named_with_the_way_out(build, message):
 def test_a_traced_size_is_refused_by_name():
     with pytest.raises(TypeError, match=r"`max_len` must be a Python integer, got .*Tracer"):
         jax.jit(lambda n: sinusoidal_table(n, 4))(3)
+
+
+def test_traced_values_are_not_concrete_and_all_others_are():
+    seen = []
+    jax.jit(lambda x: seen.append(is_concrete(x)))(1)
+    jax.vmap(lambda x: seen.append(is_concrete(x)))(jnp.arange(2))
+    assert seen == [False, False]
+    assert is_concrete(np.arange(3))
+    assert is_concrete(jnp.arange(3))
+
+
+def test_values_that_another_host_holds_are_not_concrete(monkeypatch):
+    values = jnp.arange(3)
+    monkeypatch.setattr(type(values), "is_fully_addressable", False)
+    assert not is_concrete(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [(np.arange(3, dtype=np.int32), "int32"), ([True], "bool"), ([1j], "complex64")],
+)
+def test_what_is_not_float_is_refused_by_name(values, named):
+    with pytest.raises(
+        TypeError, match=rf"`x` must hold float32, .* or float64, got {named}\. Cast"
+    ):
+        require_floats("x", values)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (0, 3), (3, 0), (2, 3, 4)])
+def test_table_must_be_a_matrix_with_rows_and_columns(shape):
+    message = f"`w` must have shape [rows, width], each at least 1, got {list(shape)}."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        require_table("w", np.zeros(shape, np.float32), ("rows", "width"))
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ([True, False], "bool"),
+        ([0.0, 1.0], "float64"),
+        (jnp.zeros(2, jnp.bfloat16), "bfloat16"),
+        (np.zeros((0, 3)), "float64"),
+        ([2**70], "object"),
+        ("ab", "<U2"),
+    ],
+)
+def test_what_is_not_integer_is_refused_with_its_dtype(values, named):
+    with pytest.raises(TypeError, match=f"`ids` must hold integers, got {named}. Cast it to int32"):
+        require_integers("ids", values)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers_stay_as_wide_as_they_came(dtype):
+    assert require_integers("ids", np.zeros(2, dtype)).dtype == dtype
+
+
+@pytest.mark.parametrize("values", [[], [[], []], ()])
+def test_empty_lists_count_as_integers(values):
+    assert require_integers("ids", values).dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        (np.array([[0, 1], [2, 5]]), r"5 at \[1, 1\]"),
+        (np.array([-1, 9]), r"-1 at \[0\]"),
+        (np.int64(2**40), rf"{2**40} at \[\]"),
+        (np.array([2**64 - 1], np.uint64), rf"{2**64 - 1} at \[0\]"),
+        (jnp.array([3, -7]), r"-7 at \[1\]"),
+    ],
+)
+def test_first_value_outside_is_named_with_its_place(values, named):
+    with pytest.raises(ValueError, match=rf"`ids` holds {named}, but there are 4\."):
+        require_inside("ids", values, 4, "there are 4.")
+
+
+def test_values_inside_pass():
+    require_inside("ids", np.array([0, 3], np.int8), 4, "")
+    require_inside("ids", np.zeros((0, 2), np.int32), 4, "")
+    require_inside("ids", np.array([127], np.int8), 30_000, "")
+
+
+@given(
+    data=st.data(),
+    dtype=st.sampled_from(INTEGERS),
+    size=st.sampled_from([1, 8, 127, 128, 30_000, 2**31 - 1]),
+    where=st.sampled_from(["host", "device", "traced"]),
+    x64=st.booleans(),
+)
+def test_index_is_the_nearest_row_for_every_width_and_place(data, dtype, size, where, x64):
+    with jax.enable_x64(x64):
+        values = data.draw(st_numpy.arrays(dtype, st.integers(0, 4)))
+        if where != "host" and not x64:
+            kept = jnp.asarray(values)  # JAX may have cut it: then that is what we are given
+            values = np.asarray(kept)
+        if where == "traced":
+            nearest, is_inside = jax.jit(nearest_index, static_argnums=1)(values, size)
+        else:
+            given_values = jnp.asarray(values) if where == "device" else values
+            nearest, is_inside = nearest_index(given_values, size)
+    given_integers = [int(value) for value in values]
+    expected = [min(max(value, 0), size - 1) for value in given_integers]
+    assert nearest.dtype == np.int32
+    assert nearest.tolist() == expected
+    assert is_inside.tolist() == [
+        int(value) == near for value, near in zip(values, expected, strict=True)
+    ]
