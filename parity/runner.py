@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from parity.rows import RAISED, Label, Row, Skip
 from parity.verdict import Side
 
 Tensors = Mapping[str, np.ndarray]
+Result = TypeVar("Result")
 _AHEAD = 4
 
 
@@ -85,15 +87,15 @@ def _port(case: Case, setting: Setting) -> Tensors:
 
 def _rows(case: Case, setting: Setting, port: Future[Tensors]) -> list[Row]:
     device = setting.device or jax_side.default_device()
-    # Whatever a case raises is told as its row, and the other cases still run.
-    try:
-        # The port first: what else a case has may be made from what that drew.
-        ours = _outcome(port.result)
-        theirs, expected = _outcome(case.reference), case.expected()
-    except Exception as error:
-        return [_raised(Label(case.id, "", device), case.dtype, error, "")]
-    if isinstance(ours, Exception) and isinstance(theirs, Exception):
-        return [_raised(Label(case.id, "", device), case.dtype, ours, "both")]
+    # Whatever a case raises is told as its row, and the other cases still run. The port first: what
+    # else a case has may be made from what that drew.
+    ours, theirs = _outcome(port.result), _outcome(case.reference)
+    expected = _outcome(case.expected)
+    whole = Label(case.id, "", device)
+    if isinstance(expected, Exception):
+        return [_raised(whole, case.dtype, expected, "port" if expected is ours else "")]
+    if isinstance(ours, Exception) and isinstance(theirs, Exception) and theirs is not ours:
+        return [_raised(whole, case.dtype, ours, "both")]
     labels = [Label(case.id, name, device) for name in expected or [""]]
     if isinstance(ours, Exception):
         return [_raised(label, case.dtype, ours, "port") for label in labels]
@@ -101,11 +103,11 @@ def _rows(case: Case, setting: Setting, port: Future[Tensors]) -> list[Row]:
         return [_raised(label, case.dtype, theirs, "reference") for label in labels]
     if not (expected or ours or theirs):
         nothing = ValueError(f"case {case.id!r} has no tensors")
-        return [_raised(Label(case.id, "", device), case.dtype, nothing, "")]
+        return [_raised(whole, case.dtype, nothing, "")]
     return _compared(case.id, device, ours, theirs, expected)
 
 
-def _outcome(compute: Callable[[], Tensors]) -> Tensors | Exception:
+def _outcome(compute: Callable[[], Result]) -> Result | Exception:
     try:
         return compute()
     except Exception as error:

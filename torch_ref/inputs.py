@@ -56,7 +56,7 @@ def transformer_input(
     embedding: Float[Tensor, "vocab_size d_model"],
     table: Float[Tensor, "max_len d_model"],
     *,
-    positions: Int[Tensor, "*batch seq_len"] | Int[Tensor, "seq_len"] | None = None,
+    positions: Int[Tensor, "*batch seq_len"] | Int[Tensor, " seq_len"] | None = None,
     scale: Scale = "sqrt",
     padding_idx: int | None = None,
     dropout_rate: float = 0.0,

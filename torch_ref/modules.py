@@ -81,7 +81,7 @@ class PositionalEncoding(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "*batch seq_len d_model"],
-        positions: Int[Tensor, "*batch seq_len"] | Int[Tensor, "seq_len"] | None = None,
+        positions: Int[Tensor, "*batch seq_len"] | Int[Tensor, " seq_len"] | None = None,
         dropout_mask: Bool[Tensor, "*batch seq_len d_model"] | None = None,
     ) -> Float[Tensor, "*batch seq_len d_model"]:
         """Add the rows; in training drop entries, by ``dropout_mask`` where it is given."""
@@ -212,7 +212,7 @@ class TransformerInput(nn.Module):
     def forward(
         self,
         token_ids: Int[Tensor, "*batch seq_len"],
-        positions: Int[Tensor, "*batch seq_len"] | Int[Tensor, "seq_len"] | None = None,
+        positions: Int[Tensor, "*batch seq_len"] | Int[Tensor, " seq_len"] | None = None,
         dropout_mask: Bool[Tensor, "*batch seq_len d_model"] | None = None,
     ) -> Float[Tensor, "*batch seq_len d_model"]:
         """Embed, add, and in training drop, by ``dropout_mask`` where it is given."""

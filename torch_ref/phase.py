@@ -96,10 +96,10 @@ def sine_of_turns(phase: int) -> int:
 class Circle:
     """Sine and cosine of `POINTS` equally spaced angles, each as a high and a low float64."""
 
-    sine: Float[Tensor, "points"]
-    sine_rest: Float[Tensor, "points"]
-    cosine: Float[Tensor, "points"]
-    cosine_rest: Float[Tensor, "points"]
+    sine: Float[Tensor, " points"]
+    sine_rest: Float[Tensor, " points"]
+    cosine: Float[Tensor, " points"]
+    cosine_rest: Float[Tensor, " points"]
 
 
 def circle() -> Circle:

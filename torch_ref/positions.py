@@ -9,7 +9,7 @@ from torch_ref.requirements import require_between, require_floats, require_inte
 from torch_ref.rounding import narrow, rounded, widen
 
 
-def position_ids(seq_len: int, *, offset: int = 0) -> Int[Tensor, "seq_len"]:
+def position_ids(seq_len: int, *, offset: int = 0) -> Int[Tensor, " seq_len"]:
     """Count ``offset``, ``offset + 1``, ...: the positions of one sequence.
 
     Args:
@@ -91,7 +91,7 @@ def add_positions(
     x: Float[Tensor, "*batch seq_len d_model"],
     table: Float[Tensor, "max_len d_model"],
     *,
-    positions: Int[Tensor, "*batch seq_len"] | Int[Tensor, "seq_len"] | None = None,
+    positions: Int[Tensor, "*batch seq_len"] | Int[Tensor, " seq_len"] | None = None,
 ) -> Float[Tensor, "*batch seq_len d_model"]:
     """Add to each vector the table row of its position.
 

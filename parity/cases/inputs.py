@@ -1,7 +1,7 @@
 """Dropout with the same mask on both sides, and the input part term by term."""
 
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import partial
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from parity.case import Case, Tensor
 from parity.cases import problem as problems
 from parity.cases.expected import FLOATS, product, rng, whole
 from parity.cases.problem import Problem, problem
-from parity.cases.sides import MODES, key, on_jax, on_torch, torch_dtype
+from parity.cases.sides import MODES, key, on_jax, on_torch, once, torch_dtype
 from parity.formats import round_to
 
 
@@ -112,7 +112,7 @@ def _drawn(given: Problem, dtype: str, *, default: bool) -> Case:
     rate = 0.25
     arrays = {**given.arrays, "table": problems.table_of(given)}
 
-    @cache
+    @once
     def drawn() -> np.ndarray:
         function = partial(
             jax_input.transformer_input,

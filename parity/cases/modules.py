@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from parity.case import Case, Tensor
 from parity.cases import problem as problems
 from parity.cases.expected import whole
 from parity.cases.problem import Functions, Problem, problem
-from parity.cases.sides import on_jax, on_torch, torch_dtype
+from parity.cases.sides import on_jax, on_torch, once, torch_dtype
 
 RATE = 0.25
 
@@ -101,7 +100,7 @@ def dropout(shell: Shell, dtype: str, *, default: bool) -> Case:
     """Let the shell draw its mask, and give PyTorch's module the same."""
     given = problem(dtype, "nowhere")
 
-    @cache
+    @once
     def drawn() -> dict[str, np.ndarray]:
         return on_jax(shell.train(given), given.arrays, name="dropout")
 

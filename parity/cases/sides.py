@@ -1,7 +1,8 @@
 """Run one function on either side: its output, and its gradients for a given cotangent."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +13,31 @@ from parity.frameworks import jax_side, torch_side
 
 Arrays = Mapping[str, np.ndarray]
 MODES = ("jit", "eager")
+Result = TypeVar("Result")
 
 
 def key(seed: int) -> jax.Array:
     """Return a key of the generator that compiles in a fifth of the default one's time."""
     return jax.random.key(seed, impl="rbg")
+
+
+def once(compute: Callable[[], Result]) -> Callable[[], Result]:
+    """Return a function that computes at its first call only.
+
+    Later calls return the same result, or raise the same exception: by that the runner knows that
+    a reference failed for want of what the port should have drawn.
+    """
+    done: Future[Result] = Future()
+
+    def get() -> Result:
+        if not done.done():
+            try:
+                done.set_result(compute())
+            except Exception as error:
+                done.set_exception(error)
+        return done.result()
+
+    return get
 
 
 def on_jax(

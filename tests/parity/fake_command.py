@@ -56,7 +56,7 @@ SETS = {
     "off": [GOOD, case("wrong/scale[jit]", ROUNDED * np.float32(2))],
     "torch off": [GOOD, case("wrong/torch", theirs=ROUNDED[::-1].copy())],
     "raises": [
-        case("bad/case", *[ValueError("first\nsecond")] * 2),
+        case("bad/case", *(ValueError("first\nsecond") for _ in range(2))),
         case("wrong/x", -ROUNDED),
         GOOD,
     ],

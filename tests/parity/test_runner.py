@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from parity.case import Case, Tensor
+from parity.cases.sides import once
 from parity.needs import missing
 from parity.rows import RAISED, Row, Skip
 from parity.runner import Setting, run
@@ -74,6 +75,18 @@ def test_a_side_that_raises_where_the_other_computes_differs_in_each_term(fakes,
     assert {row.tensor for row in bad} == set(good.expected())
     assert {(row.verdict, row.passed, row.side) for row in bad} == {(verdict, False, stage)}
     assert bad[0].cause.startswith("last line (test_runner.py:")
+
+
+def test_a_reference_that_lacks_what_the_port_should_have_drawn_is_not_to_blame():
+    drawn = once(broken)
+    (bad,) = rows([Case("x/drawn", "float32", drawn, drawn, drawn, needs=())])
+    assert (bad.verdict, bad.side) == ("the port raised", "port")
+
+
+def test_once_computes_once():
+    numbers = iter([1, 2])
+    draw = once(lambda: next(numbers))
+    assert [draw(), draw()] == [1, 1]
 
 
 def test_an_exception_without_text_has_a_name(fakes):
