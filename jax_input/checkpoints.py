@@ -16,7 +16,7 @@ from jax_input.requirements import require_dtype, require_size
 from jax_input.sinusoidal import PAPER, Sinusoid, sinusoidal_table
 from jax_input.states import Path, by_name, like, require_same_weights
 
-# Rows compared at a time: 16 MiB of float32 at d_model 512 and 64 MiB in all.
+# Rows compared at a time, so that their float64 copies stay small.
 _ROWS = 8192
 
 
@@ -48,7 +48,7 @@ def restore_table(
     """Tell a stored position table apart, and bring it to ``max_len`` rows.
 
     A table is exact, or published (each entry within ``origin.published_bound`` of the exact one,
-    and within half an ulp more in 16 bits), or foreign. A published one is kept bit for bit, since
+    and in 16 bits within an ulp more), or foreign. A published one is kept bit for bit, since
     the model was trained on it, and cut, or continued with exact rows. Those differ at the seam
     by the error of the published formula: 3e-6 after 60 rows, 4e-4 after 5,000
     (``tests/jax_input/test_checkpoints.py``).
@@ -67,8 +67,9 @@ def restore_table(
 
     Raises:
       ValueError: if the table is foreign, naming the first row and column that differ; if its
-        shape is another one; or if it is published, in 16 bits, and wanted in more.
-      TypeError: if it holds no floats.
+        shape is another one; if it is published, in 16 bits, and wanted in more; if a size is below
+        1, or float64 is asked for without x64.
+      TypeError: if it holds no floats, a size is no integer, or ``dtype`` is another one.
 
     Reference: ``torch_ref.checkpoints.restore_table``.
     """
@@ -80,11 +81,9 @@ def restore_table(
             "model of another width."
         )
     kind = require_dtype(rows.dtype if dtype is None else dtype)
-    found = [
-        tell_apart(name, rows[start : start + _ROWS], np.arange(start, start + block), sinusoid)
-        for start in range(0, len(rows), _ROWS)
-        if (block := min(_ROWS, len(rows) - start))
-    ]
+    positions = np.arange(len(rows))
+    blocks = [slice(start, start + _ROWS) for start in range(0, len(rows), _ROWS)]
+    found = [tell_apart(name, rows[block], positions[block], sinusoid) for block in blocks]
     is_exact = all(origin == "exact" for origin, _ in found)
     origin: Origin = "exact" if is_exact else "published"
     difference = max(distance for _, distance in found)
@@ -129,8 +128,8 @@ def restore(
       to know: a published table kept, replaced or left out; a padding row that is not zero.
 
     Raises:
-      ValueError: naming the weights that are missing, left over or of another shape, and as
-        ``restore_table``.
+      ValueError: naming the weights that are missing, left over, of another shape or there twice;
+        if ``padding_idx`` is no row of ``embedding``; and as ``restore_table``.
       TypeError: if a leaf of ``stored`` is no array of numbers, or not of the kind of the model's.
     """
     given, wanted = by_name(stored, "stored"), by_name(target, "target")
@@ -183,7 +182,7 @@ def _keep_table(
     name = ".".join(path)
     rows = _require_rows(name, stored)
     max_len, d_model = rows.shape if place is None else _table_shape(place)
-    narrow = np.float32 if rows.dtype == np.float64 else rows.dtype  # float64 may be off
+    narrow = np.float32 if rows.dtype == np.float64 else rows.dtype  # x64 may be off
     dtype = narrow if place is None else place.dtype
     found = restore_table(
         rows, max_len, d_model, sinusoid=sinusoid, dtype=dtype, exact=exact, name=name

@@ -121,7 +121,7 @@ def without_row(table: Float[Array, "rows d_model"], row: int) -> Float[Array, "
 def _require_ids(
     token_ids: Any, vocab_size: int, out_of_range: OutOfRange
 ) -> tuple[Int32[Array, "*batch"], Bool[Array, "*batch"] | None]:
-    """Return the ids within the vocabulary, and which of them were (None where all count)."""
+    """Return the row nearest to each id, and whether it is the id's (None where all count)."""
     if out_of_range not in get_args(OutOfRange):
         allowed = ", ".join(map(repr, get_args(OutOfRange)))
         raise ValueError(f"`out_of_range` must be one of {allowed}, got {out_of_range!r}.")
@@ -163,7 +163,9 @@ def _require_scale(scale: Any, d_model: int, dtype: np.dtype) -> float | None:
     wide = wide_dtype(dtype)
     limit = float(np.finfo(wide).max)
     if not -limit <= number <= limit:
-        raise ValueError(f"{allowed} in {wide}, got {scale!r}.")
+        raise ValueError(
+            f"`scale` must be finite in {wide}, got {scale!r}. Pass another number, None or 'sqrt'."
+        )
     return float(number)
 
 

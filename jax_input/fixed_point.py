@@ -11,7 +11,10 @@ from jax import Array, lax
 
 
 class Magnitude(NamedTuple):
-    """The number ``+-word * 2**(-63 - shift)``; ``word`` and ``shift`` (0 to 63) are uint64."""
+    """The number ``word * 2**(-63 - shift)``, below zero where ``negative``.
+
+    ``word`` (at most 2**63) and ``shift`` (0 to 63) are uint64, ``negative`` is bool.
+    """
 
     word: Array
     shift: Array

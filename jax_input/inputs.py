@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, Integer, Key, UInt32
 
 from jax_input.embedding import embed_tokens
-from jax_input.positions import add_positions
+from jax_input.positions import Positions, add_positions
 from jax_input.requirements import require_floats
 from jax_input.rounding import product, round_to, widen
 
@@ -49,7 +49,7 @@ def dropout(
     Source: Vaswani et al. 2017, section 5.4. Reference: ``torch_ref.dropout``.
     """
     x = require_floats("x", x)
-    rate = _require_rate(rate)
+    rate = require_rate("rate", rate)
     if key is not None and mask is not None:
         raise ValueError("`key` and `mask` are both given. Pass the one that is to decide.")
     if mask is not None:
@@ -71,10 +71,7 @@ def transformer_input(
     embedding: Float[ArrayLike, "vocab_size d_model"],
     table: Float[ArrayLike, "max_len d_model"],
     *,
-    positions: Integer[ArrayLike, "*batch seq_len"]
-    | Integer[ArrayLike, " seq_len"]
-    | list
-    | None = None,
+    positions: Positions | None = None,
     scale: int | float | Literal["sqrt"] | None = "sqrt",
     padding_idx: int | None = None,
     dropout_rate: int | float = 0.0,
@@ -104,18 +101,19 @@ def transformer_input(
     dtype = require_floats("table", table).dtype
     x = embed_tokens(token_ids, embedding, scale=scale, padding_idx=padding_idx, dtype=dtype)
     x = add_positions(x, table, positions=positions)
-    return dropout(x, dropout_rate, key=dropout_key)
+    return dropout(x, require_rate("dropout_rate", dropout_rate), key=dropout_key)
 
 
-def _require_rate(rate: Any) -> float:
+def require_rate(name: str, rate: Any) -> float:
+    """Return a chance of a zero, or say what it may be."""
     if isinstance(rate, bool) or not isinstance(rate, (int, float, np.integer, np.floating)):
         kind = "JAX array" if isinstance(rate, jax.Array) else f"{type(rate).__name__} {rate!r}"
         raise TypeError(
-            f"`rate` must be a Python number from 0 to 1, got a {kind}. It is part of the program: "
-            "pass float(rate)."
+            f"`{name}` must be a Python number from 0 to 1, got a {kind}. It is part of the "
+            f"program: pass float({name})."
         )
     if not 0 <= rate <= 1:
-        raise ValueError(f"`rate` must be from 0 to 1, the chance of a zero, got {rate!r}.")
+        raise ValueError(f"`{name}` must be from 0 to 1, the chance of a zero, got {rate!r}.")
     return float(rate)
 
 

@@ -18,9 +18,9 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Float, Integer
 
 from jax_input.embedding import OutOfRange, embed_tokens, without_row
-from jax_input.inputs import dropout, transformer_input
+from jax_input.inputs import dropout, require_rate, transformer_input
 from jax_input.origin import require_position_table
-from jax_input.positions import add_positions
+from jax_input.positions import Positions, add_positions
 from jax_input.rebuild import rebuild_rows
 from jax_input.sinusoidal import PAPER, Sinusoid, sinusoidal_table
 
@@ -89,13 +89,14 @@ class PositionalEncoding(nn.Module, kw_only=True):
     def __call__(
         self,
         x: Float[Array, "*batch seq_len d_model"],
-        positions: Integer[ArrayLike, "*batch seq_len"] | None = None,
+        positions: Positions | None = None,
         deterministic: bool | None = None,
     ) -> Float[Array, "*batch seq_len d_model"]:
         """Add the rows and drop; raises as ``TransformerInput``."""
         table, positions = _position_table(self, np.shape(x)[:-1], positions)
         x = add_positions(x, table, positions=positions)
-        return dropout(x, self.dropout_rate, key=_dropout_key(self, deterministic))
+        rate = require_rate("dropout_rate", self.dropout_rate)
+        return dropout(x, rate, key=_dropout_key(self, deterministic))
 
 
 class TransformerInput(nn.Module, kw_only=True):
@@ -131,7 +132,7 @@ class TransformerInput(nn.Module, kw_only=True):
     def __call__(
         self,
         token_ids: Integer[ArrayLike, "*batch seq_len"],
-        positions: Integer[ArrayLike, "*batch seq_len"] | None = None,
+        positions: Positions | None = None,
         deterministic: bool | None = None,
     ) -> Float[Array, "*batch seq_len d_model"]:
         """Embed, add the rows, drop.

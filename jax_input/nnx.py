@@ -4,7 +4,7 @@ Give optimizers ``wrt=nnx.Param``. A wider filter with weight decay moves the po
 then the module and ``jax_input.checkpoints.restore`` refuse it.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -16,16 +16,16 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Float, Integer
 
 from jax_input.embedding import OutOfRange, embed_tokens, without_row
-from jax_input.inputs import dropout, transformer_input
+from jax_input.inputs import dropout, require_rate, transformer_input
 from jax_input.origin import require_position_table
-from jax_input.positions import add_positions
+from jax_input.positions import Positions, add_positions
 from jax_input.sinusoidal import PAPER, Sinusoid, sinusoidal_table
 
 __all__ = ["Constant", "Embed", "PositionalEncoding", "TransformerInput"]
 
 Randomness = nnx.Rngs | nnx.RngStream | Array
 _NORMAL = nnx.initializers.normal(1.0)
-# What a constructor calls itself with, in the abstract: that refuses every wrong argument.
+# Constructors call themselves on these, abstractly, so that wrong arguments raise there.
 _NO_TOKENS = np.zeros(0, np.int32)
 
 
@@ -69,8 +69,8 @@ class Embed(nnx.Module):
         self.out_of_range = out_of_range
         self.zero_padding = zero_padding
         self.dtype = dtype
-        size = (vocab_size, d_model)
-        self.embedding = _embedding(embedding_init, rngs, size, param_dtype, padding_idx)
+        drawn = embedding_init(rngs.params(), (vocab_size, d_model), param_dtype)
+        self.embedding = _parameter(drawn, padding_idx)
         jax.eval_shape(lambda: self(_NO_TOKENS))
 
     def __call__(self, token_ids: Integer[ArrayLike, "*batch"]) -> Float[Array, "*batch d_model"]:
@@ -118,12 +118,12 @@ class PositionalEncoding(nnx.Module):
         table = sinusoidal_table(max_len, d_model, sinusoid=sinusoid, dtype=dtype)
         self.position_table, self.dtype = Constant(table), table.dtype
         self.rngs = nnx.data(None if rngs is None else rngs.dropout.fork())
-        jax.eval_shape(lambda: dropout(table, dropout_rate))
+        require_rate("dropout_rate", dropout_rate)
 
     def __call__(
         self,
         x: Float[Array, "*batch seq_len d_model"],
-        positions: Integer[ArrayLike, "*batch seq_len"] | None = None,
+        positions: Positions | None = None,
         *,
         deterministic: bool | None = None,
         rngs: Randomness | None = None,
@@ -176,8 +176,8 @@ class TransformerInput(nnx.Module):
         self.dropout_rate = dropout_rate
         self.deterministic = deterministic
         self.sinusoid = sinusoid
-        size = (vocab_size, d_model)
-        self.embedding = _embedding(embedding_init, rngs, size, param_dtype, padding_idx)
+        drawn = embedding_init(rngs.params(), (vocab_size, d_model), param_dtype)
+        self.embedding = _parameter(drawn, padding_idx)
         table = sinusoidal_table(max_len, d_model, sinusoid=sinusoid, dtype=dtype)
         self.position_table, self.dtype = Constant(table), table.dtype
         self.rngs = nnx.data(rngs.dropout.fork())
@@ -186,7 +186,7 @@ class TransformerInput(nnx.Module):
     def __call__(
         self,
         token_ids: Integer[ArrayLike, "*batch seq_len"],
-        positions: Integer[ArrayLike, "*batch seq_len"] | None = None,
+        positions: Positions | None = None,
         *,
         deterministic: bool | None = None,
         rngs: Randomness | None = None,
@@ -220,13 +220,11 @@ class TransformerInput(nnx.Module):
         )
 
 
-def _embedding(
-    init: Initializer, rngs: nnx.Rngs, shape: tuple[int, int], dtype: DTypeLike, padding: int | None
-) -> nnx.Param:
+def _parameter(embedding: Any, padding_idx: int | None) -> nnx.Param:
     """Return the parameter, its padding row zero."""
-    parameter = nnx.Param(init(rngs.params(), shape, dtype))  # may bring metadata, so kept whole
-    if padding is not None:
-        parameter[...] = without_row(parameter[...], padding)
+    parameter = nnx.Param(embedding)  # may bring metadata, so kept whole
+    if padding_idx is not None:
+        parameter[...] = without_row(parameter[...], padding_idx)
     return parameter
 
 

@@ -99,8 +99,8 @@ def require_position_table(
 
     Its first two rows, the middle one and the last are looked at: at once where the table is
     known, when the program runs where it is traced, and then a wrong one reads as NaN. The first
-    two pin the layout and each frequency. Under jit this takes a hundredth of the time of a
-    forward pass (``benchmarks/params_only.py``).
+    two pin the layout and each frequency. Under jit this takes less than 0.05 of a forward
+    pass (``benchmarks/params_only.py``).
 
     Args:
       table: known or traced; exact, or kept from a published checkpoint.

@@ -108,7 +108,12 @@ def multiply(position: Array, frequency: Turns) -> Turns:
 
 
 def multiply_fraction(fraction: Array, frequency: Turns) -> Turns:
-    """Return ``fraction / 2**64 * frequency`` within 2**-62 of a turn, for a uint64 fraction."""
+    """Return ``fraction / 2**64 * frequency`` within 2**-62 of a turn.
+
+    Args:
+      fraction: uint64.
+      frequency: below one turn, since a whole turn is not kept.
+    """
     return Turns(multiply_high(fraction, frequency.high), fraction * frequency.high)
 
 

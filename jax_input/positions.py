@@ -20,6 +20,8 @@ from jax_input.requirements import (
 )
 from jax_input.rounding import round_to, rounded, wide_dtype, widen
 
+Positions = Integer[ArrayLike, "*batch seq_len"] | Integer[ArrayLike, " seq_len"] | list
+
 
 def position_ids(seq_len: int, *, offset: Integer[ArrayLike, ""] = 0) -> Int32[Array, " seq_len"]:
     """Return ``offset, offset + 1, ...``: the positions of one sequence.
@@ -107,10 +109,7 @@ def add_positions(
     x: Float[ArrayLike, "*batch seq_len d_model"],
     table: Float[ArrayLike, "max_len d_model"],
     *,
-    positions: Integer[ArrayLike, "*batch seq_len"]
-    | Integer[ArrayLike, " seq_len"]
-    | list
-    | None = None,
+    positions: Positions | None = None,
 ) -> Float[Array, "*batch seq_len d_model"]:
     """Add to each vector the table row of its position.
 

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.typing import ArrayLike
-from jaxtyping import Float, Int32, Integer
+from jaxtyping import Float, Int32
 
+from jax_input.positions import Positions
 from jax_input.requirements import is_concrete, nearest_index, require_integers
 from jax_input.sinusoidal import Sinusoid, encode_positions, sinusoidal_table
 
@@ -19,11 +19,11 @@ _TABLE_ROWS_PER_POSITION = 3
 
 def rebuild_rows(
     tokens: tuple[int, ...],
-    positions: Integer[ArrayLike, "*batch seq_len"] | None,
+    positions: Positions | None,
     shape: tuple[int, int],
     sinusoid: Sinusoid,
     dtype: np.dtype,
-) -> tuple[Float[Array, "rows d_model"], Integer[ArrayLike, "*batch seq_len"] | None]:
+) -> tuple[Float[Array, "rows d_model"], Positions | None]:
     """Return a table and positions that ``add_positions`` takes like the whole table and its own.
 
     The rows of one sequence are built, or one row for each position, or the whole table where

@@ -24,12 +24,12 @@ def require_size(name: str, size: int) -> int:
 
 
 def require_dtype(dtype: DTypeLike) -> np.dtype:
-    """Return the dtype of a table, or say which ones there are."""
+    """Return a dtype of results, or say which ones there are."""
     kind = jnp.dtype(dtype)
     if kind.name not in ("float16", "bfloat16", "float32", "float64"):
         raise TypeError(
             f"`dtype` must be float32, bfloat16, float16 or float64, got {kind.name}. "
-            "Build the table in one of these, and convert it yourself."
+            "Compute in one of these, and convert the result yourself."
         )
     if kind == np.float64 and jax.dtypes.canonicalize_dtype(kind) != kind:
         raise ValueError(
@@ -163,10 +163,10 @@ def nearest_index(
     kind = jnp.iinfo(values.dtype)
     if kind.min < -(2**31) or kind.max > 2**31 - 1:
         # Limited before it is narrowed, and on the host if it is there.
-        numpy: Any = np if isinstance(values, np.ndarray) else jnp
-        values = numpy.minimum(values, values.dtype.type(size))
+        xp: Any = np if isinstance(values, np.ndarray) else jnp
+        values = xp.minimum(values, values.dtype.type(size))
         if kind.min < 0:
-            values = numpy.maximum(values, values.dtype.type(-1))
+            values = xp.maximum(values, values.dtype.type(-1))
     index = jnp.asarray(values.astype(np.int32))
     nearest = jnp.clip(index, 0, size - 1)
     return nearest, index == nearest

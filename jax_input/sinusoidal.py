@@ -1,5 +1,6 @@
 """Sinusoidal positions, correctly rounded under jit, in every published convention."""
 
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache, partial
@@ -25,8 +26,8 @@ class Sinusoid:
     """One convention of sinusoidal positions.
 
     Frequency ``i`` is ``base ** (-i / (d_model / 2 - freq_shift))`` radians per position. Where
-    ``freq_shift`` is 1, ``d_model / 2`` is rounded down and the divisor is at least 1. Odd widths
-    leave out the last column of the even width above.
+    ``freq_shift`` is 1, ``d_model / 2`` is rounded down and the divisor is at least 1. At an odd
+    width there is one more column of what comes first.
 
     Attributes:
       base: wavelengths go from 2 pi to 2 pi ``base`` positions; finite and above 0.
@@ -45,11 +46,12 @@ class Sinusoid:
 
     def __post_init__(self) -> None:
         """Refuse what no table can be built from."""
-        if not isinstance(self.base, (int, float)) or not 0 < self.base < float("inf"):
+        real = isinstance(self.base, int | float) and not isinstance(self.base, bool)
+        if not real or not 0 < self.base < math.inf:
             raise ValueError(f"`base` must be a finite number above 0, got {self.base!r}.")
         if self.layout not in ("interleaved", "halves"):
             raise ValueError(f"`layout` must be 'interleaved' or 'halves', got {self.layout!r}.")
-        if self.freq_shift not in (0, 1):
+        if isinstance(self.freq_shift, bool) or self.freq_shift not in (0, 1):
             raise ValueError(f"`freq_shift` must be 0 or 1, got {self.freq_shift!r}.")
         if not isinstance(self.cos_first, bool):
             raise ValueError(f"`cos_first` must be True or False, got {self.cos_first!r}.")
@@ -71,8 +73,9 @@ def sinusoidal_table(
 ) -> Float[Array, "max_len d_model"]:
     """Build the rows of positions 0 to ``max_len - 1``.
 
-    The rows have the bits of ``encode_positions``, at a third of its cost. That was checked entry
-    by entry up to 131,072 x 512 (``tests/jax_input/test_sinusoidal.py``).
+    In float32, bfloat16 and float16 the rows have the bits of ``encode_positions``, at a third of
+    its cost: checked entry by entry up to 131,072 x 512 (``tests/jax_input/test_sinusoidal.py``).
+    In float64 both are within 2**-53.
 
     Args:
       max_len: number of rows, at least 1.
@@ -123,13 +126,20 @@ def encode_positions(
 
     Raises:
       ValueError: if a position whose value is known is out of range or not finite, ``d_model`` is
-        below 1 or above 2**31, or float64 is asked for without x64.
+        below 1 or above 2**31, float64 is asked for without x64, or ``positions`` are float32 and
+        the base is below 1.
       TypeError: if ``positions`` are neither integers nor float32, or ``dtype`` is another one.
 
     Source: Vaswani et al. 2017, section 3.5. Reference: ``torch_ref.encode_positions``.
     """
     positions = require_positions(positions)
-    encode = _encode_real if positions.dtype == np.float32 else _encode
+    is_real = positions.dtype == np.float32
+    if is_real and _require_sinusoid(sinusoid).base < 1:
+        raise ValueError(
+            f"`sinusoid` has base {sinusoid.base!r}, but float32 positions need at least 1: no "
+            "frequency may be above one radian per position. Pass integer positions."
+        )
+    encode = _encode_real if is_real else _encode
     d_model = require_size("d_model", d_model)
     return encode(positions, d_model, _require_sinusoid(sinusoid), require_dtype(dtype))
 
@@ -191,8 +201,8 @@ def _build_table(max_len: int, d_model: int, sinusoid: Sinusoid, dtype: np.dtype
 
         def row(position: Array, shift: Array) -> tuple[Array, Array]:
             angle = phase.multiply(position, frequency)
-            sine = angle.high + shift
-            high = jnp.stack([sine, sine + _QUARTER_TURN])
+            turned = angle.high + shift
+            high = jnp.stack([turned, turned + _QUARTER_TURN])
             low = jnp.broadcast_to(angle.low, high.shape)
             sine, cosine = fixed_point.to_fixed(phase.sine(Turns(high, low)))
             return sine, cosine
@@ -209,7 +219,7 @@ def _build_table(max_len: int, d_model: int, sinusoid: Sinusoid, dtype: np.dtype
         return rows.reshape(blocks * _BLOCK, d_model)[:max_len]
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64)  # 80 us a frequency, at each trace of a program
 def _columns(d_model: int, sinusoid: Sinusoid, leading: int) -> tuple[Turns, np.ndarray]:
     """Return each column's frequency, and the quarter turn that makes a sine its cosine."""
     count = -(-d_model // 2)
@@ -222,7 +232,10 @@ def _columns(d_model: int, sinusoid: Sinusoid, leading: int) -> tuple[Turns, np.
     turns = phase.turns_per_position(sinusoid.base, [Fraction(i) / divisor for i in range(count)])
     shape = (1,) * leading + (d_model,)
     quarter = np.where(is_second != sinusoid.cos_first, _QUARTER_TURN, np.uint64(0))
-    return Turns(*(limb[index].reshape(shape) for limb in turns)), quarter.reshape(shape)
+    columns = [array.reshape(shape) for array in (turns.high[index], turns.low[index], quarter)]
+    for array in columns:
+        array.flags.writeable = False
+    return Turns(*columns[:2]), columns[2]
 
 
 def _require_sinusoid(sinusoid: Sinusoid) -> Sinusoid:

@@ -59,8 +59,8 @@ def require_same_weights(given: Set[Path], wanted: Set[Path]) -> None:
     ]
     if lists:
         raise ValueError(
-            f"`stored` and `target` name other weights; {'; '.join(lists)}. Rename or remove "
-            "entries of `stored` until the names agree."
+            f"`stored` and `target` do not name the same weights; {'; '.join(lists)}. Rename or "
+            "remove entries of `stored` until the names agree."
         )
 
 

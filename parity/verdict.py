@@ -4,8 +4,8 @@ A side is held against the exact value. It may be off by ``k`` times what the ot
 by, or by one ulp, whichever is more: absolutely, and also in ulp, since a few large values would
 hide every fault in the small ones. Above that lies a ceiling derived from dtype, operation and
 data, which catches what both sides got wrong alike. The rule is the same for both sides; so it
-names the guilty one. A reference that is noisier than the port, but below its ceiling, is named
-and passes.
+names the guilty one. A reference that is noisier than the port, but below its ceiling, is named,
+and passes unless the same bits were promised.
 """
 
 from __future__ import annotations

@@ -125,7 +125,8 @@ def encode_positions(
       int64 and float64 are always at hand.
 
     Raises:
-      ValueError: if a position is out of range or not finite, or ``d_model`` is below 1.
+      ValueError: if a position is out of range or not finite, ``d_model`` is below 1, or
+        ``positions`` are float32 and the base is below 1.
       TypeError: if ``positions`` are neither integers nor float32, or ``dtype`` is another one.
 
     Source: Vaswani et al. 2017, section 3.5. Port: ``jax_input.encode_positions``.
@@ -137,6 +138,11 @@ def encode_positions(
         raise TypeError(
             f"`sinusoid` must be a Sinusoid, got {type(sinusoid).__name__} {sinusoid!r}. "
             "Pass one of the named conventions, such as torch_ref.PAPER, or build your own."
+        )
+    if positions.is_floating_point() and sinusoid.base < 1:
+        raise ValueError(
+            f"`sinusoid` has base {sinusoid.base!r}, but float32 positions need at least 1: no "
+            "frequency may be above one radian per position. Pass integer positions."
         )
     rows: Tensor = _Encode.apply(positions, d_model, sinusoid, dtype)
     return rows

@@ -65,7 +65,7 @@ class Problem:
 
 
 def problem(dtype: str, padding: str = "right") -> Problem:
-    """Make a problem with a padding row that is not zero; counted where it isn't on the right."""
+    """Make one whose padding row is not zero; with positions if that is left or everywhere."""
     random = rng(8)
     mask = np.array(_MASKS[padding], bool)
     token_ids = np.where(mask, random.integers(1, 19, size=mask.shape), 0).astype(np.int32)

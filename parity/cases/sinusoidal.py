@@ -14,6 +14,7 @@ from parity.case import Case, Tensor
 from parity.cases.expected import FLOATS, rounded
 from parity.cases.sides import on_jax, on_torch, torch_dtype
 from torch_ref import published
+from torch_ref.checkpoints import published_bound
 
 # Where formats and tables end: the integers of bfloat16, float16 and TF32, the largest float16,
 # common lengths, both signs, and the ends of int32.
@@ -162,11 +163,8 @@ def _published(max_len: int, *, default: bool = True) -> Case:
     def expected() -> dict[str, Tensor]:
         values = exact.sinusoid(rows, 512)
         tensor = rounded(values, "float32")
-        # A frequency is off by up to 8 ulp (its exponent, the exponential and the product with
-        # the position each round), and the position multiplies it.
-        frequency = 10_000.0 ** (-(np.arange(512) // 2) * 2 / 512)
-        off = rows[:, None] * frequency * 8 * 2.0**-23 + 2.0**-23
-        reason = f"{tensor.reason}; of the formula: 8 ulp of a frequency times the position"
+        off = published_bound(max_len, 512).numpy()[rows]
+        reason = f"{tensor.reason}; of the formula: torch_ref.checkpoints.published_bound"
         return {"table": Tensor(values, tensor.ceiling, reason, False, reference_ceiling=off)}
 
     return Case(

@@ -111,7 +111,7 @@ def test_float64_parameters_are_scaled_in_float64_and_rounded_once():
     ],
 )
 def test_scale_that_is_no_finite_number_is_refused(scale, error, text):
-    with pytest.raises(error, match=f"`scale` must be None, a finite number or 'sqrt'.*{text}"):
+    with pytest.raises(error, match=f"`scale` must be .*finite.*{text}"):
         embed_tokens([0], GRID, scale=scale)
 
 

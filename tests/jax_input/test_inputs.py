@@ -6,6 +6,7 @@ import pytest
 from jax_input.embedding import embed_tokens
 from jax_input.inputs import dropout, transformer_input
 from jax_input.positions import add_positions
+from jax_input.sinusoidal import sinusoidal_table
 
 DTYPES = [np.float32, jnp.bfloat16, np.float16]
 
@@ -61,6 +62,19 @@ def test_last_axis_of_the_ids_is_the_sequence(shape):
     token_ids = np.random.default_rng(0).integers(0, 5, shape)
     expected = embedding[token_ids] * np.float32(2) + table[: shape[-1]]
     np.testing.assert_array_equal(transformer_input(token_ids, embedding, table), expected)
+
+
+def test_positions_run_along_the_sequence_and_never_along_the_batch():
+    embedding, table = draw((9, 8)), sinusoidal_table(6, 8)
+    token_ids, order = np.random.default_rng(1).integers(0, 9, (4, 6)), np.array([2, 0, 3, 1])
+    rows = transformer_input(token_ids, embedding, table)
+    added = rows - embed_tokens(token_ids, embedding, scale="sqrt")
+    # The sums are below 16, so rounded by up to 2**-21.
+    np.testing.assert_allclose(added, np.broadcast_to(table, (4, 6, 8)), rtol=0, atol=2**-20)
+    reordered = transformer_input(token_ids[order], embedding, table)
+    np.testing.assert_array_equal(reordered, rows[order])
+    (forth,), (back,) = (transformer_input(ids, embedding, table) for ids in ([[1, 2]], [[2, 1]]))
+    assert (np.abs(forth - back[::-1]).max(1) > 0.1).all()
 
 
 def test_single_id_without_a_sequence_and_a_table_of_another_width_are_refused():

@@ -96,8 +96,8 @@ def test_embed_passes_every_option_on():
     [
         ({"padding_idx": -1}, "`padding_idx` must be from 0 to 9"),
         ({"padding_idx": 10}, "`padding_idx` must be from 0 to 9"),
-        ({"scale": float("nan")}, "`scale` must be None, a finite number or 'sqrt'"),
-        ({"dropout_rate": 1.5}, r"`rate` must be from 0 to 1, .* got 1\.5"),
+        ({"scale": float("nan")}, "`scale` must be finite in float32, got nan"),
+        ({"dropout_rate": 1.5}, r"`dropout_rate` must be from 0 to 1, .* got 1\.5"),
         ({"max_len": 0}, "`max_len` must be at least 1"),
     ],
 )
@@ -109,7 +109,7 @@ def test_bad_options_are_refused_where_they_are_given(options, message):
 def test_the_halves_refuse_bad_options_too():
     with pytest.raises(ValueError, match="`padding_idx` must be from 0 to 9"):
         Embed(vocab_size=10, d_model=8, padding_idx=10, rngs=nnx.Rngs(0))
-    with pytest.raises(ValueError, match=r"`rate` must be from 0 to 1, .* got -1"):
+    with pytest.raises(ValueError, match=r"`dropout_rate` must be from 0 to 1, .* got -1"):
         PositionalEncoding(d_model=8, max_len=50, dropout_rate=-1)
 
 
@@ -194,6 +194,16 @@ def test_calls_examples_and_axes_draw_masks_of_their_own():
     expected = 2 * (x + sinusoidal_table(64, 8)[None])
     x = model(x)
     np.testing.assert_array_equal(x, np.where(x != 0, expected, 0))
+
+
+def test_examples_under_vmap_draw_masks_of_their_own():
+    model = PositionalEncoding(d_model=64, max_len=1, dropout_rate=0.5, rngs=nnx.Rngs(0))
+    keys = nnx.StateAxes({nnx.RngState: 0, ...: None})
+    drop = nnx.split_rngs(splits=3)(nnx.vmap(lambda model, x: model(x), in_axes=(keys, 0)))
+    first, second = (np.asarray(drop(model, jnp.ones((3, 1, 64)))[:, 0]) for _ in range(2))
+    assert len(np.unique(np.concatenate([first, second]) != 0, axis=0)) == 6
+    # Row 0 of the table is 0, 1, 0, 1, ...
+    np.testing.assert_array_equal(first, np.where(first != 0, [2, 4] * 32, 0))
 
 
 @pytest.mark.parametrize(
@@ -300,6 +310,14 @@ def test_the_program_holds_no_table():
     short, long = text(64), text(8_192)
     assert len(long) < 1_000_000
     assert len(long) - len(short) < 100
+
+
+def test_other_positions_run_the_same_program():
+    graph, state = nnx.split(build(max_len=5_000))
+    apply = jax.jit(lambda state, positions: nnx.merge(graph, state)(IDS, positions))
+    for offset in (0, 7, 4_000):
+        apply(state, jnp.arange(6) + offset)
+    assert apply._cache_size() == 1
 
 
 def loss_of(model):

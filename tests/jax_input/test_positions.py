@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
+from jax_input.embedding import embed_tokens
 from jax_input.positions import (
     add_positions,
     position_ids,
@@ -108,6 +109,14 @@ def test_left_and_right_padding_and_none_give_the_same_bits():
     alone = add_positions(embedding[[3, 4, 5]], TABLE)
     np.testing.assert_array_equal(padded[0, 2:], alone)
     np.testing.assert_array_equal(padded[1, :3], alone)
+
+
+def test_padding_on_either_side_is_zeroed_and_takes_position_0():
+    token_ids = np.array([[0, 0, 3, 4, 5], [3, 4, 5, 0, 0]])
+    x = embed_tokens(token_ids, draw((6, 3)), padding_idx=0, zero_padding=True)
+    assert np.any(np.asarray(x) != 0, axis=-1).tolist() == (token_ids != 0).tolist()
+    x = add_positions(x, TABLE, positions=positions_from_mask(token_ids != 0))
+    np.testing.assert_array_equal(x[token_ids == 0], np.broadcast_to(TABLE[0], (4, 3)))
 
 
 # positions_from_segments

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_input.positions import add_positions, position_ids
+from jax_input.sinusoidal import encode_positions, sinusoidal_table
 
 TABLE = np.arange(48, dtype=np.float32).reshape(16, 3) + 1
 DTYPES = [np.float32, jnp.bfloat16, np.float16]
@@ -62,6 +63,24 @@ def test_traced_offset_past_the_end_gives_nan_and_never_another_row():
     np.testing.assert_array_equal(rows[:2], TABLE[14:])
     assert np.isnan(rows[2:]).all()
     np.testing.assert_array_equal(decode(12), TABLE[12:])
+
+
+def test_rows_past_the_end_of_a_table_can_be_computed():
+    decode = jax.jit(lambda offset: encode_positions(position_ids(4, offset=offset), 8))
+    np.testing.assert_array_equal(decode(14), sinusoidal_table(18, 8)[14:])
+
+
+def test_other_offsets_run_the_same_program_and_it_holds_no_table():
+    x, table = jnp.zeros((1, 8, 1_024)), jnp.zeros((8_192, 1_024))
+
+    @jax.jit
+    def decode(x, table, offset):
+        return add_positions(x, table, positions=position_ids(8, offset=offset))
+
+    for offset in (0, 7, 8_184):
+        decode(x, table, offset)
+    assert decode._cache_size() == 1
+    assert len(decode.lower(x, table, 0).as_text()) < 1_000_000
 
 
 @pytest.mark.parametrize("position", [-1, -16, 16, 17, 2**31 - 1, -(2**31)])

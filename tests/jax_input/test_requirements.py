@@ -34,6 +34,12 @@ INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
         (lambda: Sinusoid(base=0), "`base` must be a finite number above 0, got 0"),
         (lambda: Sinusoid(base=float("nan")), "`base` .* got nan"),
         (lambda: Sinusoid(base="10000"), "`base` .* got '10000'"),
+        (lambda: Sinusoid(base=True), "`base` .* got True"),
+        (lambda: Sinusoid(freq_shift=True), "`freq_shift` must be 0 or 1, got True"),
+        (
+            lambda: encode_positions(np.float32(0.5), 8, sinusoid=Sinusoid(base=0.1)),
+            "`sinusoid` has base 0.1, but float32 positions need at least 1: .* Pass integer",
+        ),
         (lambda: Sinusoid(layout="half"), "`layout` must be 'interleaved' or 'halves', got 'half'"),
         (lambda: Sinusoid(freq_shift=2), "`freq_shift` must be 0 or 1, got 2"),
         (lambda: Sinusoid(cos_first=1), "`cos_first` must be True or False, got 1"),

@@ -178,6 +178,11 @@ def test_table_is_the_same_bits_however_it_is_run(max_len):
     assert abs(far[3] - -0.507851653) <= 6e-8
 
 
+def test_table_has_the_bits_of_the_reference():
+    reference = pytest.importorskip("torch_ref").sinusoidal_table(5_000, 512).numpy()
+    np.testing.assert_array_equal(bits(sinusoidal_table(5_000, 512)), bits(reference))
+
+
 def equations(jaxpr):
     for equation in jaxpr.eqns:
         inner = [p for p in jax.tree.leaves(list(equation.params.values())) if hasattr(p, "jaxpr")]
@@ -242,9 +247,11 @@ def test_each_pair_has_one_frequency_and_turns_with_the_position():
     np.testing.assert_allclose(table[1], expected, rtol=6e-8, atol=0)
     sine, cosine = table[:, 0::2], table[:, 1::2]
     np.testing.assert_allclose(sine**2 + cosine**2, 1, rtol=0, atol=1e-6)
-    for shift in range(1, 5):
+    for shift in range(1, 10):
         turned = sine[:-shift] * cosine[shift] + cosine[:-shift] * sine[shift]
         np.testing.assert_allclose(sine[shift:], turned, rtol=0, atol=1e-6)
+        turned = cosine[:-shift] * cosine[shift] - sine[:-shift] * sine[shift]
+        np.testing.assert_allclose(cosine[shift:], turned, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [(ml_dtypes.bfloat16, 2**-9), (np.float16, 2**-12)])

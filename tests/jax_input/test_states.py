@@ -39,6 +39,6 @@ def test_tables_need_not_be_on_both_sides():
 
 
 def test_all_weights_of_one_side_alone_are_named():
-    message = "other weights; missing: b.w, c; left over: a. Rename or remove"
+    message = "do not name the same weights; missing: b.w, c; left over: a. Rename or remove"
     with pytest.raises(ValueError, match=message):
         require_same_weights({("a",), ("x",)}, {("c",), ("b", "w"), ("x",)})

@@ -69,7 +69,7 @@ FAULTS = {
     ),
     "padding row not zero at init, nnx": (
         "jax_input/nnx.py",
-        "without_row(parameter[...], padding)",
+        "without_row(parameter[...], padding_idx)",
         "parameter[...]",
         "nnx/init",
         {"init/padding"},

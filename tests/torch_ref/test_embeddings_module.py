@@ -58,6 +58,14 @@ def test_forward_is_the_pure_function(options):
     assert torch.equal(module(IDS), expected)
 
 
+@pytest.mark.parametrize(("d_model", "entry", "expected"), [(300, 5.0, 86.5), (768, 11.0, 304.0)])
+def test_bfloat16_products_are_formed_in_float32(d_model, entry, expected):
+    options = {"vocab_size": 1, "d_model": d_model, "param_dtype": torch.bfloat16}
+    rows = build(**options, embedding_init=lambda w: w.fill_(entry))(torch.tensor([0]))
+    assert rows.dtype == torch.bfloat16
+    assert rows.unique().tolist() == [expected]
+
+
 def test_policy_for_ids_out_of_range_is_handed_on():
     assert module_row(build(out_of_range="zero")) == [0] * 4
     assert all(math.isnan(entry) for entry in module_row(build(out_of_range="nan")))

@@ -143,6 +143,18 @@ def test_the_input_part_is_its_three_steps_in_the_dtype_of_the_table(dtype, posi
     assert torch.equal(got, expected)
 
 
+def test_positions_run_along_the_sequence_and_never_along_the_batch():
+    embedding, table = normals(9, 8), sinusoidal_table(6, 8)
+    ids, order = torch.randint(9, (4, 6), generator=generator()), torch.tensor([2, 0, 3, 1])
+    rows = transformer_input(ids, embedding, table)
+    added = rows - embed_tokens(ids, embedding, scale="sqrt")
+    # The sums are below 16, so rounded by up to 2**-21.
+    torch.testing.assert_close(added, table.expand(4, 6, 8), rtol=0, atol=2**-20)
+    assert torch.equal(transformer_input(ids[order], embedding, table), rows[order])
+    forth, back = (transformer_input(torch.tensor([i]), embedding, table) for i in ([1, 2], [2, 1]))
+    assert ((forth - back.flip(1)).abs().amax(2) > 0.1).all()
+
+
 def test_no_dropout_draws_nothing():
     state = torch.get_rng_state()
     transformer_input(torch.tensor([1]), normals(3, 4), sinusoidal_table(2, 4))

@@ -86,6 +86,24 @@ def test_the_short_casts_do_too(cast, dtype):
     assert same_bits(getattr(encoding(), cast)().position_table, expected)
 
 
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.bfloat16, 2**-9), (torch.float16, 2**-12)])
+def test_a_cast_module_keeps_its_positions_apart(dtype, bound):
+    module = encoding(d_model=512, max_len=2_048)
+    wide = module.position_table.double()
+    table = module.to(dtype).position_table
+    assert (table.double() - wide).abs().max() <= bound
+    assert (table[1:] != table[:-1]).any(1).all()
+    if dtype == torch.bfloat16:
+        assert table[257, 0].item() == -0.57421875
+
+
+@pytest.mark.parametrize(("max_len", "d_model"), [(4, 5), (3, 7), (2, 1)])
+def test_odd_widths_are_built_and_added(max_len, d_model):
+    module = encoding(max_len=max_len, d_model=d_model).eval()
+    rows = module(torch.zeros(max_len, d_model))
+    assert same_bits(rows, sinusoidal_table(max_len, d_model))
+
+
 def test_casting_to_what_no_table_has_is_refused():
     with pytest.raises(TypeError, match=r"`dtype` must be torch\.float32.*float8_e4m3fn"):
         encoding().to(torch.float8_e4m3fn)

@@ -158,10 +158,11 @@ def test_a_row_beyond_float16_is_infinite_in_it():
     assert add_positions(x, torch.tensor([[70_000.0]])).item() == float("inf")
 
 
-@pytest.mark.parametrize("rows", [1, 4])
-def test_a_sequence_longer_than_the_table_is_refused_and_never_broadcast(rows):
-    with pytest.raises(ValueError, match=rf"seq_len 5, .* max_len {rows}\. .*max_len >= 5"):
-        add_positions(torch.zeros(2, 5, 8), sinusoidal_table(rows, 8))
+@pytest.mark.parametrize(("rows", "seq_len"), [(1, 5), (4, 5), (16, 17)])
+def test_a_sequence_longer_than_the_table_is_refused_and_never_broadcast(rows, seq_len):
+    message = rf"seq_len {seq_len}, .* max_len {rows}\. .*max_len >= {seq_len}"
+    with pytest.raises(ValueError, match=message):
+        add_positions(torch.zeros(2, seq_len, 8), sinusoidal_table(rows, 8))
 
 
 @pytest.mark.parametrize(

@@ -28,13 +28,28 @@ def same_bits(a, b):
     ("position", "d_model", "row"),
     [
         (3, 5, [0.141120008, -0.989992497, 0.075285293, 0.997162035, 0.001892871]),
-        (2, 7, [0.909297427, -0.416146837, 0.143440637, 0.989658923, 0.010358764]),
+        (
+            2,
+            7,
+            [
+                *[0.909297427, -0.416146837, 0.143440637, 0.989658923],
+                *[0.010358764, 0.999946347, 0.000745519],
+            ],
+        ),
+        (0, 1, [0]),
         (1, 1, [0.841470985]),
-        (1, 8, [0.841470985, 0.540302306, 0.0998334166, 0.995004165, 0.00999983333, 0.99995]),
+        (
+            1,
+            8,
+            [
+                *[0.841470985, 0.540302306, 0.0998334166, 0.995004165],
+                *[0.00999983333, 0.99995, 0.000999999833, 0.9999995],
+            ],
+        ),
     ],
 )
 def test_odd_and_even_widths_have_the_values_of_the_formula(position, d_model, row):
-    got = sinusoidal_table(position + 1, d_model)[position, : len(row)]
+    got = sinusoidal_table(position + 1, d_model)[position]
     np.testing.assert_allclose(got, row, rtol=0, atol=6e-10 + 3e-8)
 
 
@@ -53,6 +68,8 @@ def test_each_pair_is_a_point_of_the_unit_circle_and_a_shift_is_a_rotation():
     np.testing.assert_allclose(sine**2 + cosine**2, torch.ones(60, 16), rtol=0, atol=1e-15)
     shifted = sine[:50] * cosine[10] + cosine[:50] * sine[10]
     np.testing.assert_allclose(sine[10:], shifted, rtol=0, atol=1e-15)
+    shifted = cosine[:50] * cosine[10] - sine[:50] * sine[10]
+    np.testing.assert_allclose(cosine[10:], shifted, rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -185,6 +202,12 @@ def test_meta_positions_give_a_meta_row():
 def test_wrong_conventions_are_refused_by_name(field, value):
     with pytest.raises(ValueError, match=rf"`{field}` must be .*got {value!r}"):
         Sinusoid(**{field: value})
+
+
+def test_float32_positions_need_frequencies_below_one_turn():
+    """Where a base is below 1 the port, which keeps no whole turns, could not agree."""
+    with pytest.raises(ValueError, match=r"`sinusoid` has base 0\.1, .* Pass integer positions"):
+        encode_positions(torch.tensor(0.5), 8, sinusoid=Sinusoid(base=0.1))
 
 
 @pytest.mark.parametrize(
