@@ -8,7 +8,7 @@ import numpy as np
 import jax_input
 import torch_ref
 from parity.case import Case, Tensor
-from parity.cases.expected import FLOATS, product, rng, rounded, total, whole
+from parity.cases.expected import FLOATS, product, rng, rounded, scattered, whole
 from parity.cases.sides import MODES, Arrays, on_jax, on_torch, torch_dtype
 from parity.formats import round_to
 
@@ -104,9 +104,8 @@ def _look_up(
     if options.get("zero_padding"):
         rows = np.where(is_padding, 0.0, rows)
     output = rounded(rows, dtype) if scale is None else product(rows, factor, dtype)
-    gradient = _gradient(
-        token_ids, np.where(is_padding, 0, cotangent.astype(np.float64) * factor), param_dtype
-    )
+    terms = np.where(is_padding, 0, cotangent.astype(np.float64) * factor)
+    gradient = scattered(token_ids, terms, _VOCAB, param_dtype)
     named = ", ".join(f"{key} {value}" for key, value in options.items())
     shape = f"{ids}, " if ids != "batch" else ""
     kinds = dtype if dtype == param_dtype else f"{param_dtype} to {dtype}"
@@ -121,15 +120,6 @@ def _look_up(
         default=default,
         **options,
     )
-
-
-def _gradient(token_ids: np.ndarray, terms: np.ndarray, dtype: str) -> Tensor:
-    """Expect the sums of the terms by token, and exact zeros where there are none."""
-    sums, sizes, hits = np.zeros((_VOCAB, _WIDTH)), np.zeros((_VOCAB, _WIDTH)), np.zeros(_VOCAB)
-    np.add.at(sums, token_ids, terms)
-    np.add.at(sizes, token_ids, np.abs(terms))
-    np.add.at(hits, token_ids, 1)
-    return total(sums, sizes, hits[:, None], dtype)
 
 
 def _out_of_range(policy: str, mode: str, *, default: bool) -> Case:
@@ -150,7 +140,7 @@ def _out_of_range(policy: str, mode: str, *, default: bool) -> Case:
         "float32",
         {
             "rows": rounded(rows, "float32"),
-            "gradient/embedding": _gradient(nearest, terms, "float32"),
+            "gradient/embedding": scattered(nearest, terms, _VOCAB, "float32"),
         },
         jit=mode == "jit",
         default=default,

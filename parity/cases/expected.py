@@ -43,6 +43,21 @@ def product(
     return Tensor(exact, ceiling, f"factor and product in float32, then {dtype}", same_bits)
 
 
+def scattered(
+    index: Integer[np.ndarray, "*batch"],
+    terms: Float[np.ndarray, "*batch d_model"],
+    rows: int,
+    dtype: str,
+) -> Tensor:
+    """Expect the sums of the terms by row, and exact zeros where there are none."""
+    sums, sizes = np.zeros((2, rows, terms.shape[-1]))
+    hits = np.zeros((rows, 1))
+    np.add.at(sums, index, terms)
+    np.add.at(sizes, index, np.abs(terms))
+    np.add.at(hits, index, 1)
+    return total(sums, sizes, hits, dtype)
+
+
 def total(
     values: Float[np.ndarray, "*shape"],
     sizes: Float[np.ndarray, "*shape"],

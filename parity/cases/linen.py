@@ -11,7 +11,6 @@ from jax_input import linen, sinusoidal_table
 from parity.case import Case
 from parity.cases import modules
 from parity.cases import problem as problems
-from parity.cases.expected import FLOATS
 from parity.cases.modules import RATE, Shell
 from parity.cases.problem import Problem, problem
 from parity.cases.sides import key, on_jax, on_torch
@@ -19,15 +18,8 @@ from parity.cases.sides import key, on_jax, on_torch
 
 def cases() -> Iterator[Case]:
     """Yield the cases of ``jax_input.linen``."""
-    for dtype in FLOATS:
-        parameters = f"padding right, {dtype}, jit"
-        yield modules.terms(_SHELL, problem(dtype), parameters, default=False)
-        yield modules.dropout(_SHELL, dtype, default=dtype == "float32")
-    yield modules.terms(_SHELL, problem("bfloat16", "left"), "padding left, bfloat16, jit")
-    left = problem("float32", "left")
-    yield modules.terms(_SHELL, left, "padding left, float32, eager", default=False)
-    yield from (_params_alone(padding) for padding in ("right", "left"))
-    yield modules.fresh(_SHELL)
+    yield from modules.cases(_SHELL)
+    yield from map(_params_alone, ("right", "left"))
 
 
 def _embed(given: Problem) -> Callable[..., Any]:

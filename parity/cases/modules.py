@@ -1,6 +1,6 @@
 """A Flax shell against PyTorch's module: forward, gradient, fresh padding row, dropout, halves."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 import torch_ref
 from parity.case import Case, Tensor
 from parity.cases import problem as problems
-from parity.cases.expected import whole
+from parity.cases.expected import FLOATS, whole
 from parity.cases.problem import Functions, Problem, problem
 from parity.cases.sides import on_jax, on_torch, once, torch_dtype
 
@@ -38,7 +38,18 @@ class Shell:
     fresh: Callable[[Problem], np.ndarray]
 
 
-def terms(shell: Shell, given: Problem, parameters: str, *, default: bool = True) -> Case:
+def cases(shell: Shell) -> Iterator[Case]:
+    """Yield the cases that both frameworks have."""
+    for dtype in FLOATS:
+        yield _terms(shell, problem(dtype), f"padding right, {dtype}, jit", default=False)
+        yield _dropout(shell, dtype, default=dtype == "float32")
+    yield _terms(shell, problem("bfloat16", "left"), "padding left, bfloat16, jit")
+    left = problem("float32", "left")
+    yield _terms(shell, left, "padding left, float32, eager", default=False)
+    yield _fresh(shell)
+
+
+def _terms(shell: Shell, given: Problem, parameters: str, *, default: bool = True) -> Case:
     """Compare the input part term by term, and the look-up and the positions as two modules."""
 
     def port() -> Mapping[str, np.ndarray]:
@@ -63,7 +74,7 @@ def terms(shell: Shell, given: Problem, parameters: str, *, default: bool = True
     )
 
 
-def fresh(shell: Shell) -> Case:
+def _fresh(shell: Shell) -> Case:
     """Compare new modules: the padding row is zero, the others are drawn from N(0, 1)."""
     given = problem("float32")
     padding_idx, d_model = given.padding_idx, given.embedding.shape[1]
@@ -96,7 +107,7 @@ def fresh(shell: Shell) -> Case:
     )
 
 
-def dropout(shell: Shell, dtype: str, *, default: bool) -> Case:
+def _dropout(shell: Shell, dtype: str, *, default: bool) -> Case:
     """Let the shell draw its mask, and give PyTorch's module the same."""
     given = problem(dtype, "nowhere")
 

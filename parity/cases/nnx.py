@@ -10,22 +10,14 @@ from flax import nnx as flax_nnx
 from jax_input import nnx
 from parity.case import Case
 from parity.cases import modules
-from parity.cases.expected import FLOATS
 from parity.cases.modules import RATE, Shell
-from parity.cases.problem import Problem, problem
+from parity.cases.problem import Problem
 from parity.cases.sides import key
 
 
 def cases() -> Iterator[Case]:
     """Yield the cases of ``jax_input.nnx``."""
-    for dtype in FLOATS:
-        parameters = f"padding right, {dtype}, jit"
-        yield modules.terms(_SHELL, problem(dtype), parameters, default=False)
-        yield modules.dropout(_SHELL, dtype, default=dtype == "float32")
-    yield modules.terms(_SHELL, problem("bfloat16", "left"), "padding left, bfloat16, jit")
-    left = problem("float32", "left")
-    yield modules.terms(_SHELL, left, "padding left, float32, eager", default=False)
-    yield modules.fresh(_SHELL)
+    return modules.cases(_SHELL)
 
 
 def _embed(given: Problem) -> Callable[..., Any]:

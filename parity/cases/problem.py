@@ -15,7 +15,7 @@ import torch
 
 from parity import exact
 from parity.case import Tensor
-from parity.cases.expected import WIDE, half_ulp, product, rng, rounded, total
+from parity.cases.expected import WIDE, half_ulp, product, rng, rounded, scattered
 from parity.cases.sides import on_jax, on_torch
 from parity.formats import round_to
 
@@ -96,7 +96,9 @@ def expected(problem: Problem) -> dict[str, Tensor]:
         "scale": scale,
         "table": rounded(table, problem.dtype),
         "sum": _sum(scale, rounded(table, problem.dtype), problem.dtype),
-        "gradient/embedding": _gradient(problem, terms),
+        "gradient/embedding": scattered(
+            problem.token_ids, terms, len(problem.embedding), "float32"
+        ),
     }
 
 
@@ -105,15 +107,6 @@ def _sum(scale: Tensor, table: Tensor, dtype: str) -> Tensor:
     off = scale.ceiling + table.ceiling
     ceiling = off + half_ulp(np.abs(values) + off, dtype)
     return Tensor(values, ceiling, "the roundings of both terms and of their sum", True)
-
-
-def _gradient(problem: Problem, terms: np.ndarray) -> Tensor:
-    sums, sizes = np.zeros((2, *problem.embedding.shape))
-    hits = np.zeros((len(sums), 1))
-    np.add.at(sums, problem.token_ids, terms)
-    np.add.at(sizes, problem.token_ids, np.abs(terms))
-    np.add.at(hits, problem.token_ids, 1)
-    return total(sums, sizes, hits, "float32")
 
 
 def dropped(problem: Problem, mask: np.ndarray, rate: float) -> Tensor:
