@@ -12,7 +12,7 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Float
 
 from jax_input.origin import Origin, tell_apart
-from jax_input.requirements import require_dtype, require_size
+from jax_input.requirements import require_dtype, require_flag, require_size
 from jax_input.sinusoidal import PAPER, Sinusoid, sinusoidal_table
 from jax_input.states import Path, by_name, like, require_same_weights
 
@@ -74,6 +74,7 @@ def restore_table(
     Reference: ``torch_ref.checkpoints.restore_table``.
     """
     max_len, d_model = require_size("max_len", max_len), require_size("d_model", d_model)
+    exact = require_flag("exact", exact)
     rows = _require_rows(name, stored)
     if rows.shape[1] != d_model:
         raise ValueError(
@@ -153,6 +154,8 @@ def _restore_weight(
     """Return a weight in the dtype of its place, and note a padding row that is not zero."""
     name = ".".join(path)
     value = _numbers(name, stored)
+    if not hasattr(place, "dtype") or not hasattr(place, "shape"):
+        raise TypeError(f"`{name}` of `target` must be an array, got {type(place).__name__}.")
     if jnp.issubdtype(value.dtype, jnp.floating) != jnp.issubdtype(place.dtype, jnp.floating):
         raise TypeError(f"`{name}` holds {value.dtype} in the state, but the model {place.dtype}.")
     if value.shape != place.shape:
@@ -161,10 +164,10 @@ def _restore_weight(
             f"{list(place.shape)}. Build the model with these sizes, or cut the weight."
         )
     if path[-1] == "embedding" and padding_idx is not None:
-        if not 0 <= padding_idx < len(value):
+        if type(padding_idx) is not int or not 0 <= padding_idx < len(value):
             raise ValueError(
                 f"`padding_idx` must be from 0 to {len(value) - 1}, the rows of `{name}`, "
-                f"got {padding_idx}."
+                f"got {padding_idx!r}."
             )
         norm = float(np.linalg.norm(value[padding_idx].astype(np.float64)))
         if norm != 0:
@@ -172,7 +175,13 @@ def _restore_weight(
                 f"`{name}`: padding row {padding_idx} is not zero (norm {norm:.3g}) and is read as "
                 "it is; embed_tokens(..., zero_padding=True) reads zeros."
             )
-    return jnp.asarray(value.astype(place.dtype))  # a copy, which no one else can write to
+    with np.errstate(over="ignore"):
+        cast = value.astype(place.dtype)  # a copy, which no one else can write to
+    if jnp.issubdtype(cast.dtype, jnp.floating) and (np.isfinite(value) & ~np.isfinite(cast)).any():
+        raise ValueError(
+            f"`{name}` holds numbers beyond {place.dtype}, the model's dtype. Give it a wider one."
+        )
+    return jnp.asarray(cast)
 
 
 def _keep_table(
@@ -219,7 +228,13 @@ def _require_rows(name: str, stored: Any) -> Float[np.ndarray, "rows d_model"]:
 
 def _table_shape(place: Any) -> tuple[int, int]:
     """Return ``(max_len, d_model)`` of a place that may have an axis of 1 before them."""
-    return math.prod(place.shape[:-1]), place.shape[-1]
+    shape = tuple(place.shape)
+    if len(shape) not in (2, 3) or (len(shape) == 3 and 1 not in shape[:2]):
+        raise ValueError(
+            "`position_table` of `target` must have shape [max_len, d_model], perhaps with an axis "
+            f"of 1 before d_model, got {list(shape)}. Restore one layer of a stack at a time."
+        )
+    return math.prod(shape[:-1]), shape[-1]
 
 
 def _numbers(name: str, stored: Any) -> np.ndarray:

@@ -15,8 +15,10 @@ from jax_input.requirements import (
     is_concrete,
     nearest_index,
     require_dtype,
+    require_flag,
     require_inside,
     require_integers,
+    require_size,
     require_table,
 )
 from jax_input.rounding import product, round_to, wide_dtype, widen
@@ -66,7 +68,9 @@ def embed_tokens(
     """
     table = require_table("embedding", embedding, ("vocab_size", "d_model"))
     vocab_size, d_model = table.shape
-    padding_idx = _require_padding(padding_idx, vocab_size, zero_padding)
+    padding_idx = _require_padding(
+        padding_idx, vocab_size, require_flag("zero_padding", zero_padding)
+    )
     factor = _require_scale(scale, d_model, table.dtype)
     kind = table.dtype if dtype is None else require_dtype(dtype)
     ids, is_inside = _require_ids(token_ids, vocab_size, out_of_range)
@@ -112,9 +116,36 @@ def _gather(table: Array, indices: Array) -> Array:
     return table.at[indices].get(mode="clip", wrap_negative_indices=False)
 
 
+def require_parameter(
+    vocab_size: int, d_model: int, dtype: DTypeLike, padding_idx: int | None, init: Any
+) -> tuple[int, int]:
+    """Return the shape of an embedding that is to be drawn, or say why none could be."""
+    shape = require_size("vocab_size", vocab_size), require_size("d_model", d_model)
+    require_dtype(dtype, "param_dtype")
+    _require_padding(padding_idx, shape[0], zero_padding=False)
+    if not callable(init):
+        raise TypeError(
+            "`embedding_init` must be callable as (key, shape, dtype), got "
+            f"{type(init).__name__}. Pass one of jax.nn.initializers."
+        )
+    return shape
+
+
+def zero_padding_row(
+    drawn: Float[Array, "vocab_size d_model"], shape: tuple[int, int], padding_idx: int | None
+) -> Float[Array, "vocab_size d_model"]:
+    """Return what an initialiser made with zeros in its padding row; refuse another shape."""
+    if jnp.shape(drawn) != shape:
+        raise ValueError(
+            f"`embedding_init` made shape {list(jnp.shape(drawn))}, but [vocab_size, d_model] is "
+            f"{list(shape)}. Use the shape that it is given."
+        )
+    return drawn if padding_idx is None else _without_row(drawn, padding_idx)
+
+
 @jax.jit
-def without_row(table: Float[Array, "rows d_model"], row: int) -> Float[Array, "rows d_model"]:
-    """Return the table with zeros in one row: one program, also where a module is made eagerly."""
+def _without_row(table: Array, row: int) -> Array:
+    """Do it in one program, also where a module is made eagerly."""
     return table.at[row].set(0)
 
 
@@ -122,7 +153,7 @@ def _require_ids(
     token_ids: Any, vocab_size: int, out_of_range: OutOfRange
 ) -> tuple[Int32[Array, "*batch"], Bool[Array, "*batch"] | None]:
     """Return the row nearest to each id, and whether it is the id's (None where all count)."""
-    if out_of_range not in get_args(OutOfRange):
+    if not isinstance(out_of_range, str) or out_of_range not in get_args(OutOfRange):
         allowed = ", ".join(map(repr, get_args(OutOfRange)))
         raise ValueError(f"`out_of_range` must be one of {allowed}, got {out_of_range!r}.")
     values = require_integers("token_ids", token_ids)

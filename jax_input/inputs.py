@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Integer, Key, UInt32
 
 from jax_input.embedding import embed_tokens
 from jax_input.positions import Positions, add_positions
-from jax_input.requirements import require_floats
+from jax_input.requirements import as_array, require_floats
 from jax_input.rounding import product, round_to, widen
 
 PRNGKey = Key[Array, ""] | UInt32[Array, " words"]
@@ -42,7 +42,7 @@ def dropout(
 
     Raises:
       TypeError: if ``x`` holds no supported floats, ``rate`` is no number known when the program is
-        built, or ``mask`` is not boolean.
+        built, ``key`` is not one key, or ``mask`` is not boolean.
       ValueError: if ``rate`` is not in [0, 1], ``mask`` has another shape than ``x``, or ``key``
         and ``mask`` are both given.
 
@@ -52,6 +52,8 @@ def dropout(
     rate = require_rate("rate", rate)
     if key is not None and mask is not None:
         raise ValueError("`key` and `mask` are both given. Pass the one that is to decide.")
+    if key is not None:
+        _require_key(key)
     if mask is not None:
         kept = _require_mask(mask, x.shape)
     elif key is None or rate == 0:
@@ -117,8 +119,19 @@ def require_rate(name: str, rate: Any) -> float:
     return float(rate)
 
 
+def _require_key(key: Any) -> None:
+    dtype, rank = getattr(key, "dtype", None), np.ndim(key)
+    is_typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    if not (is_typed and rank == 0) and not (dtype == np.uint32 and rank == 1):
+        kind = type(key).__name__ if dtype is None else f"{dtype}{list(key.shape)}"
+        raise TypeError(
+            f"`key` (of `transformer_input`: `dropout_key`) must be one key, such as "
+            f"jax.random.key(0), got {kind}. Split keys are given one at a time."
+        )
+
+
 def _require_mask(mask: Any, shape: tuple[int, ...]) -> Bool[Array, "*shape"]:
-    kept = jnp.asarray(mask)
+    kept = as_array("mask", mask)
     if kept.dtype != np.bool_:
         raise TypeError(
             f"`mask` must be boolean with True = keep, got {kept.dtype}. Write mask == 1."

@@ -17,11 +17,12 @@ from jax.nn.initializers import Initializer
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Float, Integer
 
-from jax_input.embedding import OutOfRange, embed_tokens, without_row
+from jax_input.embedding import OutOfRange, embed_tokens, require_parameter, zero_padding_row
 from jax_input.inputs import dropout, require_rate, transformer_input
 from jax_input.origin import require_position_table
 from jax_input.positions import Positions, add_positions
 from jax_input.rebuild import rebuild_rows
+from jax_input.requirements import require_dtype, require_flag, require_size
 from jax_input.sinusoidal import PAPER, Sinusoid, sinusoidal_table
 
 __all__ = ["Embed", "PositionalEncoding", "TransformerInput"]
@@ -168,22 +169,23 @@ class TransformerInput(nn.Module, kw_only=True):
 
 def _embedding(module: Embed | TransformerInput) -> Float[Array, "vocab_size d_model"]:
     """Return the parameter; at first its padding row is zero, whoever made the others."""
+    padding_idx, draw, dtype = module.padding_idx, module.embedding_init, module.param_dtype
+    shape = require_parameter(module.vocab_size, module.d_model, dtype, padding_idx, draw)
 
-    def init(key: Array, shape: tuple[int, int], dtype: DTypeLike) -> Any:
-        value = module.embedding_init(key, shape, dtype)
-        if module.padding_idx is None:
-            return value
+    def init(key: Array) -> Any:
         # An initialiser may box its array, with names for its axes.
-        return jax.tree.map(lambda table: without_row(table, module.padding_idx), value)
+        drawn = draw(key, shape, dtype)
+        return jax.tree.map(lambda table: zero_padding_row(table, shape, padding_idx), drawn)
 
-    return module.param("embedding", init, (module.vocab_size, module.d_model), module.param_dtype)
+    return module.param("embedding", init)
 
 
 def _position_table(
     module: PositionalEncoding | TransformerInput, tokens: tuple[int, ...], positions: Any
 ) -> tuple[Float[Array, "rows d_model"], Any]:
     """Return the table and the positions in it: kept, made to be kept, or of this call alone."""
-    name, shape, dtype = "position_table", (module.max_len, module.d_model), jnp.dtype(module.dtype)
+    name, dtype = "position_table", require_dtype(module.dtype)
+    shape = require_size("max_len", module.max_len), require_size("d_model", module.d_model)
     if module.has_variable("constants", name):
         table: Array = module.get_variable("constants", name)
         return require_position_table(table, shape, dtype, module.sinusoid), positions
@@ -200,4 +202,4 @@ def _dropout_key(
     if module.dropout_rate == 0:
         return None
     merged = nn.merge_param("deterministic", module.deterministic, deterministic)
-    return None if merged else module.make_rng("dropout")
+    return None if require_flag("deterministic", merged) else module.make_rng("dropout")

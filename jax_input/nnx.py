@@ -15,10 +15,11 @@ from jax.nn.initializers import Initializer
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Float, Integer
 
-from jax_input.embedding import OutOfRange, embed_tokens, without_row
+from jax_input.embedding import OutOfRange, embed_tokens, require_parameter, zero_padding_row
 from jax_input.inputs import dropout, require_rate, transformer_input
 from jax_input.origin import require_position_table
 from jax_input.positions import Positions, add_positions
+from jax_input.requirements import require_flag
 from jax_input.sinusoidal import PAPER, Sinusoid, sinusoidal_table
 
 __all__ = ["Constant", "Embed", "PositionalEncoding", "TransformerInput"]
@@ -69,8 +70,8 @@ class Embed(nnx.Module):
         self.out_of_range = out_of_range
         self.zero_padding = zero_padding
         self.dtype = dtype
-        drawn = embedding_init(rngs.params(), (vocab_size, d_model), param_dtype)
-        self.embedding = _parameter(drawn, padding_idx)
+        shape = vocab_size, d_model
+        self.embedding = _draw(rngs, shape, param_dtype, padding_idx, embedding_init)
         jax.eval_shape(lambda: self(_NO_TOKENS))
 
     def __call__(self, token_ids: Integer[ArrayLike, "*batch"]) -> Float[Array, "*batch d_model"]:
@@ -176,11 +177,11 @@ class TransformerInput(nnx.Module):
         self.dropout_rate = dropout_rate
         self.deterministic = deterministic
         self.sinusoid = sinusoid
-        drawn = embedding_init(rngs.params(), (vocab_size, d_model), param_dtype)
-        self.embedding = _parameter(drawn, padding_idx)
+        shape = vocab_size, d_model
+        self.embedding = _draw(rngs, shape, param_dtype, padding_idx, embedding_init)
         table = sinusoidal_table(max_len, d_model, sinusoid=sinusoid, dtype=dtype)
         self.position_table, self.dtype = Constant(table), table.dtype
-        self.rngs = nnx.data(rngs.dropout.fork())
+        self.rngs = nnx.data(rngs.dropout.fork() if dropout_rate else None)
         jax.eval_shape(lambda: self(_NO_TOKENS, deterministic=True))
 
     def __call__(
@@ -220,28 +221,29 @@ class TransformerInput(nnx.Module):
         )
 
 
-def _parameter(embedding: Any, padding_idx: int | None) -> nnx.Param:
-    """Return the parameter, its padding row zero."""
-    parameter = nnx.Param(embedding)  # may bring metadata, so kept whole
-    if padding_idx is not None:
-        parameter[...] = without_row(parameter[...], padding_idx)
+def _draw(
+    rngs: nnx.Rngs, shape: tuple[int, int], dtype: DTypeLike, padding_idx: int | None, init: Any
+) -> nnx.Param:
+    """Draw the parameter, its padding row zero."""
+    shape = require_parameter(*shape, dtype, padding_idx, init)
+    if not isinstance(rngs, nnx.Rngs):
+        raise TypeError(f"`rngs` must be nnx.Rngs, got {type(rngs).__name__}. Pass nnx.Rngs(0).")
+    parameter = nnx.Param(init(rngs.params(), shape, dtype))  # may bring metadata, so kept whole
+    parameter[...] = zero_padding_row(parameter[...], shape, padding_idx)
     return parameter
 
 
 def _dropout_key(
-    module: PositionalEncoding | TransformerInput,
-    deterministic: bool | None,
-    rngs: Randomness | None,
+    module: PositionalEncoding | TransformerInput, deterministic: bool | None, rngs: Any
 ) -> Array | None:
     """Return a key where entries are to be dropped."""
-    is_off = deterministic or (deterministic is None and module.deterministic)
-    if is_off or module.dropout_rate == 0:
+    is_off = module.deterministic if deterministic is None else deterministic
+    if require_flag("deterministic", is_off) or module.dropout_rate == 0:
         return None
     if (source := module.rngs if rngs is None else rngs) is None:
         raise ValueError(
             f"`rngs` is None, but `dropout_rate` is {module.dropout_rate} and `deterministic` is "
             "False. Pass rngs to the constructor or to the call, or call eval()."
         )
-    if isinstance(source, nnx.Rngs):
-        return source.dropout()
+    source = source.dropout if isinstance(source, nnx.Rngs) else source
     return source() if isinstance(source, nnx.RngStream) else source

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int32, Integer
 
 from jax_input.embedding import read_rows
 from jax_input.requirements import (
+    as_array,
     is_concrete,
     nearest_index,
     require_floats,
@@ -28,7 +29,8 @@ def position_ids(seq_len: int, *, offset: Integer[ArrayLike, ""] = 0) -> Int32[A
 
     Args:
       seq_len: how many, at least 1.
-      offset: the first one; may be traced, as in decoding, and is then taken as int32.
+      offset: the first one; may be traced, as in decoding. One that is traced and leaves no room
+        counts from the nearest that does.
 
     Returns:
       int32 positions.
@@ -50,6 +52,10 @@ def position_ids(seq_len: int, *, offset: Integer[ArrayLike, ""] = 0) -> Int32[A
             f"`offset` must be from -(2**31) to 2**31 - `seq_len` = {2**31 - seq_len}, "
             f"got {int(first)}. Count from a nearer start."
         )
+    if not is_concrete(first):
+        # Limited before it is narrowed: a wrapped one would read the rows of other positions.
+        kind = jnp.iinfo(first.dtype)
+        first = jnp.clip(first, max(kind.min, -(2**31)), min(kind.max, 2**31 - seq_len))
     return jnp.arange(seq_len, dtype=np.int32) + jnp.asarray(first.astype(np.int32))
 
 
@@ -68,7 +74,7 @@ def positions_from_mask(
       TypeError: if ``mask`` is not boolean.
       ValueError: if it is a scalar.
     """
-    tokens = jnp.asarray(mask)
+    tokens = as_array("mask", mask)
     if tokens.dtype != np.bool_:
         raise TypeError(
             f"`mask` must be boolean, True at tokens and False at padding, got {tokens.dtype}. "

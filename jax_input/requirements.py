@@ -13,6 +13,8 @@ from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Bool, Float, Int32
 
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
 
 def require_size(name: str, size: int) -> int:
     """Return a size of an axis, or say what it may be."""
@@ -23,20 +25,35 @@ def require_size(name: str, size: int) -> int:
     return int(size)
 
 
-def require_dtype(dtype: DTypeLike) -> np.dtype:
+def require_dtype(dtype: DTypeLike, name: str = "dtype") -> np.dtype:
     """Return a dtype of results, or say which ones there are."""
-    kind = jnp.dtype(dtype)
-    if kind.name not in ("float16", "bfloat16", "float32", "float64"):
+    try:
+        is_none = dtype is None or isinstance(dtype, np.ndarray | jax.Array)  # NumPy takes these
+        kind = None if is_none else jnp.dtype(dtype)
+    except TypeError:
+        kind = None
+    if kind is None or not kind.isnative or kind.name not in FLOATS:
         raise TypeError(
-            f"`dtype` must be float32, bfloat16, float16 or float64, got {kind.name}. "
+            f"`{name}` must be float32, bfloat16, float16 or float64, got "
+            f"{dtype if kind is None or not kind.isnative else kind.name}. "
             "Compute in one of these, and convert the result yourself."
         )
     if kind == np.float64 and jax.dtypes.canonicalize_dtype(kind) != kind:
         raise ValueError(
-            "`dtype` is float64, which JAX has only where x64 is on. "
+            f"`{name}` is float64, which JAX has only where x64 is on. "
             "Call it under `with jax.enable_x64(True)`, or ask for float32."
         )
     return kind
+
+
+def require_flag(name: str, value: bool) -> bool:
+    """Return a truth value that is known when the program is built, or say what came instead."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(
+            f"`{name}` must be True or False, known when the program is built, got "
+            f"{type(value).__name__}. Pass bool({name}), or make it static under jit."
+        )
+    return bool(value)
 
 
 def require_positions(positions: ArrayLike) -> Array:
@@ -44,7 +61,7 @@ def require_positions(positions: ArrayLike) -> Array:
 
     Python floats have no width of their own and are taken as float32.
     """
-    given = positions if isinstance(positions, jax.Array) else np.asarray(positions)
+    given = _on_its_side("positions", positions)
     if given.dtype == np.float64 and isinstance(positions, (float, list, tuple)):
         given = given.astype(np.float32)
     is_real = given.dtype == np.float32
@@ -76,14 +93,29 @@ def is_concrete(values: np.ndarray | Array) -> bool:
     return not isinstance(values, jax.Array) or values.is_fully_addressable
 
 
+def as_array(name: str, values: Any) -> Array:
+    """Return an array of whatever makes one, or say what came instead.
+
+    Raises:
+      TypeError: if it makes none: None, text, objects, nested lists of different lengths.
+    """
+    try:
+        return jnp.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"`{name}` must be an array, or nested lists of one length, got "
+            f"{type(values).__name__}. Pad the rows, or pass jnp.asarray of them."
+        ) from error
+
+
 def require_floats(name: str, values: ArrayLike) -> Float[Array, "*shape"]:
     """Return an array of floats, or say what came instead.
 
     Raises:
       TypeError: if it is not float32, bfloat16, float16 or float64.
     """
-    array = jnp.asarray(values)
-    if array.dtype.name not in ("float16", "bfloat16", "float32", "float64"):
+    array = as_array(name, values)
+    if array.dtype.name not in FLOATS:
         raise TypeError(
             f"`{name}` must hold float32, bfloat16, float16 or float64, got {array.dtype}. "
             "Cast it to one of these."
@@ -122,11 +154,28 @@ def require_integers(name: str, values: Any) -> np.ndarray | Array:
     Raises:
       TypeError: if it holds anything but integers; booleans are none.
     """
-    array = values if isinstance(values, jax.Array) else np.asarray(values)
+    array = _on_its_side(name, values)
     if isinstance(values, (list, tuple)) and array.size == 0:  # NumPy reads these as floats
         array = array.astype(np.int32)
     if not jnp.issubdtype(array.dtype, jnp.integer):
         raise TypeError(f"`{name}` must hold integers, got {array.dtype}. Cast it to int32.")
+    return array
+
+
+def _on_its_side(name: str, values: Any) -> np.ndarray | Array:
+    """Return numbers of the host on the host, and others, or lists of others, as they are."""
+    if isinstance(values, jax.Array):
+        return values
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values)):
+        return as_array(name, values)
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        return as_array(name, values)  # which says that the lists have different lengths
+    # NumPy reads integers beyond 64 bits, or of both signs there, as objects or floats.
+    is_turned = array.dtype.kind in "Of" and array.size and isinstance(values, list | tuple)
+    if is_turned and all(isinstance(leaf, int) for leaf in jax.tree.leaves(values)):
+        raise ValueError(f"`{name}` holds an integer beyond 64 bits. Reduce it first.")
     return array
 
 

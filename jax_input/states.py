@@ -66,6 +66,8 @@ def require_same_weights(given: Set[Path], wanted: Set[Path]) -> None:
 
 def _leaves(tree: State, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Path, Any]]:
     """Yield each leaf with its path, and with its name."""
+    if not isinstance(tree, Mapping):
+        raise TypeError(f"A state must be nested mappings of arrays, got {type(tree).__name__}.")
     for key, value in tree.items():
         here = (*path, key)
         if isinstance(value, Mapping):

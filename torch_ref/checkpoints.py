@@ -28,7 +28,9 @@ class RestoredTable:
 
 
 def restore_table(
-    stored: Float[Tensor, "rows d_model"] | Float[Tensor, "1 rows d_model"],
+    stored: Float[Tensor, "rows d_model"]
+    | Float[Tensor, "1 rows d_model"]
+    | Float[Tensor, "rows 1 d_model"],
     max_len: int,
     d_model: int,
     *,
@@ -41,7 +43,7 @@ def restore_table(
     an ulp more, since both sides were rounded once more.
 
     Args:
-      stored: the table, of any number of rows.
+      stored: the table, of any number of rows, perhaps with an axis of 1 before or after them.
       max_len: rows of the result.
       d_model: columns of the result.
       sinusoid: the convention the table should have.
@@ -54,16 +56,8 @@ def restore_table(
 
     Port: ``jax_input.checkpoints.restore_table``.
     """
-    require_floats(name, stored)
-    require_size("max_len", max_len)
-    require_size("d_model", d_model)
-    rows = stored.detach().cpu()
-    rows = rows[0] if rows.ndim == 3 and rows.shape[0] == 1 else rows
-    if rows.ndim != 2 or rows.shape[0] == 0 or rows.shape[1] != d_model:
-        raise ValueError(
-            f"`{name}` must have shape [rows, {d_model}] or [1, rows, {d_model}], "
-            f"got {list(stored.shape)}."
-        )
+    max_len, d_model = require_size("max_len", max_len), require_size("d_model", d_model)
+    rows = _require_rows(name, stored, d_model)
     count = rows.shape[0]
     exact = sinusoidal_table(max(count, max_len), d_model, sinusoid=sinusoid, dtype=rows.dtype)
     distance = (rows.double() - exact[:count].double()).abs()
@@ -85,6 +79,21 @@ def restore_table(
     # Two float64 tables that are each within 2**-53 of the truth are both exact.
     is_exact = difference <= (2.0**-52 if rows.dtype == torch.float64 else 0.0)
     return RestoredTable("exact" if is_exact else "published", difference, table)
+
+
+def _require_rows(name: str, stored: Tensor, d_model: int) -> Float[Tensor, "rows d_model"]:
+    """Return a stored table as a matrix on the CPU."""
+    require_floats(name, stored)
+    rows = stored.detach().cpu()
+    if rows.ndim == 3 and 1 in rows.shape[:2]:
+        rows = rows.flatten(0, 1)
+    if rows.ndim != 2 or rows.shape[0] == 0 or rows.shape[1] != d_model:
+        raise ValueError(
+            f"`{name}` must have shape [rows, {d_model}], [1, rows, {d_model}] or "
+            f"[rows, 1, {d_model}], got {list(stored.shape)}. "
+            "A table of another width belongs to a model of another width."
+        )
+    return rows
 
 
 def published_bound(

@@ -14,6 +14,7 @@ from torch_ref.requirements import (
     require_between,
     require_dtype,
     require_floats,
+    require_integer,
     require_integers,
     require_one_of,
     require_real,
@@ -68,8 +69,8 @@ def embed_tokens(
     vocab_size, d_model = embedding.shape
     dtype = embedding.dtype if dtype is None else dtype
     require_dtype("dtype", dtype)
-    require_options(vocab_size, padding_idx, out_of_range, zero_padding)
-    factor = scale_factor(scale, d_model)
+    padding_idx = require_options(vocab_size, padding_idx, out_of_range, zero_padding)
+    factor = scale_factor(scale, d_model, embedding.dtype)
     if out_of_range == "error":
         way_out = (
             "Check the tokenizer, or choose an `out_of_range` policy: 'nan', 'zero' or 'clip'."
@@ -89,33 +90,40 @@ def embed_tokens(
     return narrow(rows, dtype)
 
 
-def scale_factor(scale: Scale, d_model: int) -> float | None:
-    """Return the scale as a number; multiplied into a float32 tensor, it is rounded to float32."""
+def scale_factor(scale: Scale, d_model: int, dtype: torch.dtype) -> float | None:
+    """Return the scale as a number; multiplied into a float32 tensor, it is rounded to float32.
+
+    Args:
+      scale: as in ``embed_tokens``.
+      d_model: what "sqrt" takes the root of.
+      dtype: of the embedding; the scale has to be finite in the wide dtype of its product.
+    """
     if scale is None:
         return None
     if isinstance(scale, str):
         require_one_of("scale", scale, ("sqrt", None))
         return math.sqrt(d_model)
-    return require_real("scale", scale)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    return require_real("scale", scale, wide)
 
 
 def require_options(
     vocab_size: int, padding_idx: int | None, out_of_range: str, zero_padding: bool
-) -> None:
-    """Refuse options of ``embed_tokens`` that are not among its values."""
+) -> int | None:
+    """Return ``padding_idx``; refuse options of ``embed_tokens`` that are not among its values."""
     require_one_of("out_of_range", out_of_range, POLICIES)
     require_one_of("zero_padding", zero_padding, (True, False))
     if padding_idx is None:
         if zero_padding:
             raise ValueError("`zero_padding` needs a `padding_idx`, got None. Name the padding id.")
-        return
-    if isinstance(padding_idx, bool) or not isinstance(padding_idx, int):
-        raise TypeError(f"`padding_idx` must be a Python integer or None, got {padding_idx!r}.")
+        return None
+    padding_idx = require_integer("padding_idx", padding_idx, "or None")
     if not 0 <= padding_idx < vocab_size:
         raise ValueError(
             f"`padding_idx` must be from 0 to {vocab_size - 1}, got {padding_idx}. "
             "Negative ids do not count from the end."
         )
+    return padding_idx
 
 
 def _nearest_row(token_ids: Tensor, vocab_size: int) -> Tensor:
@@ -138,10 +146,13 @@ class Embeddings(nn.Module):
       param_dtype: of the parameter.
       zero_padding: as in ``embed_tokens``.
       out_of_range: as in ``embed_tokens``.
-      embedding_init: fills a tensor in place, as the functions of ``torch.nn.init`` do.
+      embedding_init: fills a tensor in place, as the functions of ``torch.nn.init`` do; what it
+        returns is not used.
 
     Raises:
-      ValueError, TypeError: as ``embed_tokens``, already when the module is built.
+      ValueError: as ``embed_tokens``, already when the module is built; or if ``embedding_init``
+        leaves an entry unfilled.
+      TypeError: as ``embed_tokens``, or if ``embedding_init`` cannot be called.
 
     Source: Vaswani et al. 2017, section 3.4. Port: ``jax_input.linen.Embed``.
     """
@@ -161,13 +172,19 @@ class Embeddings(nn.Module):
     ) -> None:
         """Check the options and build the state."""
         super().__init__()
-        require_size("vocab_size", vocab_size)
-        require_size("d_model", d_model)
+        vocab_size = require_size("vocab_size", vocab_size)
+        d_model = require_size("d_model", d_model)
         require_dtype("param_dtype", param_dtype)
         if dtype is not None:
             require_dtype("dtype", dtype)
-        require_options(vocab_size, padding_idx, out_of_range, zero_padding)
-        scale_factor(scale, d_model)
+        padding_idx = require_options(vocab_size, padding_idx, out_of_range, zero_padding)
+        scale_factor(scale, d_model, param_dtype)
+        if not callable(embedding_init):
+            raise TypeError(
+                "`embedding_init` must be a function that fills a tensor in place, as "
+                f"torch.nn.init.normal_ does, got {type(embedding_init).__name__} "
+                f"{embedding_init!r}. Leave it out for that one."
+            )
         self.scale: Scale = scale
         self.padding_idx = padding_idx
         self.dtype = dtype
@@ -180,9 +197,22 @@ class Embeddings(nn.Module):
     def reset_parameters(self) -> None:
         """Fill the table anew, and the padding row with zeros."""
         with torch.no_grad():
+            self.embedding.fill_(math.nan)  # shows what the initialiser leaves unfilled
             self.embedding_init(self.embedding)
+            self._require_filled()
             if self.padding_idx is not None:
                 self.embedding[self.padding_idx].zero_()
+
+    def _require_filled(self) -> None:
+        if self.embedding.is_meta:
+            return
+        unfilled = self.embedding.isnan()
+        if unfilled.any():
+            raise ValueError(
+                "`embedding_init` must fill the tensor it is given in place, but after it the "
+                f"embedding holds NaN at {unfilled.nonzero()[0].tolist()}. "
+                "Write `tensor.copy_(values)` in place of `return values`."
+            )
 
     def forward(self, token_ids: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape d_model"]:
         """Look the ids up, as ``embed_tokens``."""

@@ -35,12 +35,19 @@ def dropout(
     Raises:
       ValueError: if ``rate`` is not in [0, 1], ``mask`` has another shape, or both a ``generator``
         and a ``mask`` are given.
-      TypeError: if ``x`` is not floating, ``rate`` is not a number, or ``mask`` is not bool.
+      TypeError: if ``x`` is not floating, ``rate`` is not a number, ``mask`` is not bool, or
+        ``generator`` is not a ``torch.Generator``.
 
     Source: Srivastava et al. 2014. Port: ``jax_input.dropout``.
     """
     require_floats("x", x)
-    require_rate("rate", rate)
+    rate = require_rate("rate", rate)
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(
+            "`generator` must be a torch.Generator or None, got "
+            f"{type(generator).__name__} {generator!r}. "
+            "For a seed, pass torch.Generator().manual_seed(seed)."
+        )
     if mask is None:
         mask = torch.empty_like(x).bernoulli_(1.0 - rate, generator=generator).bool()
     elif generator is not None:
@@ -83,7 +90,7 @@ def transformer_input(
     Source: Vaswani et al. 2017, sections 3.4 and 3.5. Port: ``jax_input.transformer_input``.
     """
     require_floats("table", table, rank=2)
-    require_rate("dropout_rate", dropout_rate)
+    dropout_rate = require_rate("dropout_rate", dropout_rate)
     x = embed_tokens(token_ids, embedding, scale=scale, padding_idx=padding_idx, dtype=table.dtype)
     x = add_positions(x, table, positions=positions)
     if dropout_rate == 0 and dropout_mask is None:

@@ -27,7 +27,8 @@ class PositionalEncoding(nn.Module):
     load, strictly too. A stored table is told apart (``torch_ref.checkpoints``). An exact one is
     rebuilt. One of the published float32 formula is kept, since the model was trained on it: bit
     for bit, continued with exact rows, cast with the module, and from then on saved with it. Any
-    other is refused. A strict load of a state without a table goes back to the exact one.
+    other is refused, and so is a state with both names. A strict load of a state without a table
+    goes back to the exact one.
 
     Attributes:
       table_origin: "exact" or "published": what the module adds.
@@ -43,7 +44,7 @@ class PositionalEncoding(nn.Module):
 
     Raises:
       ValueError, TypeError: as ``sinusoidal_table`` and ``dropout``; on loading as
-        ``restore_table``.
+        ``restore_table``, or if a state has both names.
 
     Source: Vaswani et al. 2017, section 3.5. Port: ``jax_input.linen.PositionalEncoding``.
     """
@@ -62,14 +63,11 @@ class PositionalEncoding(nn.Module):
     ) -> None:
         """Check the options and build the state."""
         super().__init__()
-        require_size("max_len", max_len)
-        require_size("d_model", d_model)
         require_dtype("dtype", dtype)
-        require_rate("dropout_rate", dropout_rate)
         require_one_of("published_table", published_table, ("keep", "exact"))
-        self.d_model = d_model
-        self.max_len = max_len
-        self.dropout_rate = dropout_rate
+        self.d_model = require_size("d_model", d_model)
+        self.max_len = require_size("max_len", max_len)
+        self.dropout_rate = require_rate("dropout_rate", dropout_rate)
         self.sinusoid = sinusoid
         self.published_table = published_table
         self.table_origin: Literal["exact", "published"] = "exact"
@@ -126,6 +124,11 @@ class PositionalEncoding(nn.Module):
         *errors: list[str],
     ) -> None:
         names = [name for name in ("position_table", "pe") if prefix + name in state_dict]
+        if len(names) == 2:
+            both = " and ".join(f"`{prefix}{name}`" for name in names)
+            raise ValueError(
+                f"The state holds both {both}, but the module has one table. Delete one of them."
+            )
         for name in names:
             self._restore(state_dict.pop(prefix + name), name)
         table, device = self.position_table, self.position_table.device

@@ -5,7 +5,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from torch_ref.requirements import require_between, require_floats, require_integers, require_size
+from torch_ref.requirements import (
+    require_between,
+    require_floats,
+    require_integer,
+    require_integers,
+    require_size,
+)
 from torch_ref.rounding import narrow, rounded, widen
 
 
@@ -25,9 +31,8 @@ def position_ids(seq_len: int, *, offset: int = 0) -> Int[Tensor, " seq_len"]:
 
     Port: ``jax_input.position_ids``.
     """
-    require_size("seq_len", seq_len)
-    if isinstance(offset, bool) or not isinstance(offset, int):
-        raise TypeError(f"`offset` must be a Python integer, got {type(offset).__name__}.")
+    seq_len = require_size("seq_len", seq_len)
+    offset = require_integer("offset", offset)
     if not -(2**31) <= offset <= 2**31 - seq_len:
         raise ValueError(
             f"`offset` must be from -(2**31) to 2**31 - `seq_len` = {2**31 - seq_len}, "

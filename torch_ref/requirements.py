@@ -1,21 +1,35 @@
 """What the package asks of its arguments, in one voice: the argument, what came, what may come."""
 
-import numbers
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
-def require_size(name: str, size: int) -> None:
-    """Refuse what is not an integer from 1 to 2**31."""
-    if isinstance(size, bool) or not isinstance(size, int):
-        raise TypeError(f"`{name}` must be a Python integer, got {type(size).__name__} {size!r}.")
-    if not 1 <= size <= 2**31:
+def require_integer(name: str, value: Any, other: str = "") -> int:
+    """Return an integer of Python or NumPy as Python's; True is not 1.
+
+    Args:
+      name: what the message calls it.
+      value: what came.
+      other: what a message allows besides, such as "or None".
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        allowed = f"a Python integer {other}".strip()
+        raise TypeError(f"`{name}` must be {allowed}, got {type(value).__name__} {value!r}.")
+    return int(value)
+
+
+def require_size(name: str, size: Any) -> int:
+    """Return an integer from 1 to 2**31."""
+    number = require_integer(name, size)
+    if not 1 <= number <= 2**31:
         raise ValueError(f"`{name}` must be at least 1 and at most 2**31, got {size}.")
+    return number
 
 
 def require_dtype(name: str, dtype: torch.dtype) -> None:
@@ -34,13 +48,28 @@ def require_one_of(name: str, value: Any, allowed: Sequence[Any]) -> None:
         raise ValueError(f"`{name}` must be {choices}, got {value!r}.")
 
 
-def require_real(name: str, value: float) -> float:
-    """Return a Python number that float32 can hold as a float."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+def require_real(name: str, value: Any, dtype: torch.dtype) -> float:
+    """Return a number of Python or NumPy that `dtype` can hold."""
+    number = _require_number(name, value)
+    if not abs(number) <= torch.finfo(dtype).max:
+        kind = str(dtype).removeprefix("torch.")
+        raise ValueError(f"`{name}` must be finite in {kind}, got {value!r}.")
+    return float(number)
+
+
+def require_rate(name: str, rate: Any) -> float:
+    """Return a number of Python or NumPy in [0, 1]."""
+    number = _require_number(name, rate)
+    if not 0 <= number <= 1:
+        raise ValueError(f"`{name}` must be in [0, 1], got {rate!r}. It is the chance of a zero.")
+    return float(number)
+
+
+def _require_number(name: str, value: Any) -> int | float:
+    """Return a number of Python or NumPy as Python's, so that NumPy's width plays no part."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"`{name}` must be a Python number, got {type(value).__name__} {value!r}.")
-    if not abs(value) <= torch.finfo(torch.float32).max:
-        raise ValueError(f"`{name}` must be finite in float32, got {value!r}.")
-    return float(value)
+    return int(value) if isinstance(value, (int, np.integer)) else float(value)
 
 
 def require_integers(name: str, values: Tensor) -> None:
@@ -93,11 +122,3 @@ def outside_of(values: Tensor, low: int, high: int) -> Tensor:
 def _require_tensor(name: str, values: Tensor) -> None:
     if not isinstance(values, Tensor):
         raise TypeError(f"`{name}` must be a torch.Tensor, got {type(values).__name__}.")
-
-
-def require_rate(name: str, rate: float) -> None:
-    """Refuse what is not a number in [0, 1]."""
-    if isinstance(rate, bool) or not isinstance(rate, numbers.Real):
-        raise TypeError(f"`{name}` must be a Python number, got {type(rate).__name__} {rate!r}.")
-    if not 0 <= rate <= 1:
-        raise ValueError(f"`{name}` must be in [0, 1], got {rate!r}. It is the chance of a zero.")

@@ -95,7 +95,7 @@ def sinusoidal_table(
 
     Source: Vaswani et al. 2017, section 3.5. Port: ``jax_input.sinusoidal_table``.
     """
-    require_size("max_len", max_len)
+    max_len = require_size("max_len", max_len)
     positions = torch.arange(max_len, dtype=torch.int64, device="cpu")
     return encode_positions(positions, d_model, sinusoid=sinusoid, dtype=dtype)
 
@@ -132,7 +132,7 @@ def encode_positions(
     Source: Vaswani et al. 2017, section 3.5. Port: ``jax_input.encode_positions``.
     """
     _require_positions(positions)
-    require_size("d_model", d_model)
+    d_model = require_size("d_model", d_model)
     require_dtype("dtype", dtype)
     if not isinstance(sinusoid, Sinusoid):
         raise TypeError(
@@ -209,7 +209,8 @@ def arrange(sine: Tensor, cosine: Tensor, d_model: int, sinusoid: Sinusoid) -> T
 def _is_promised(sinusoid: Sinusoid) -> bool:
     """Tell the bases of the promise; far above them every angle is near 0."""
     lowest, highest = _PROMISED_BASES
-    return lowest <= sinusoid.base <= highest
+    # A tensor takes Python's bool beside it, not the one that a base of NumPy compares to.
+    return bool(lowest <= sinusoid.base <= highest)
 
 
 def _require_positions(positions: Tensor) -> None:

@@ -156,3 +156,15 @@ def test_segment_ids_that_differ_beyond_32_bits_are_two_segments():
 def test_segment_ids_that_are_no_integers_are_refused(segments):
     with pytest.raises(TypeError, match=r"`segment_ids` must hold integers, got (float64|bool)"):
         positions_from_segments(segments)
+
+
+@pytest.mark.parametrize("offset", [np.int32(2**31 - 1), np.uint32(2**31 + 5)])
+def test_a_traced_offset_without_room_counts_from_the_nearest_with_it(offset):
+    got = jax.jit(lambda offset: position_ids(3, offset=offset))(offset)
+    assert got.tolist() == [2**31 - 3, 2**31 - 2, 2**31 - 1]
+
+
+def test_a_wide_offset_is_not_cut():
+    with jax.enable_x64(True):
+        got = jax.jit(lambda offset: position_ids(3, offset=offset))(2**40)
+    assert got.tolist() == [2**31 - 3, 2**31 - 2, 2**31 - 1]

@@ -2,6 +2,7 @@
 
 import re
 
+import flax.nnx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from jax_input import Sinusoid, encode_positions, sinusoidal_table
+from jax_input import (
+    Sinusoid,
+    dropout,
+    embed_tokens,
+    encode_positions,
+    linen,
+    nnx,
+    positions_from_mask,
+    sinusoidal_table,
+    transformer_input,
+)
+from jax_input.checkpoints import restore, restore_table
 from jax_input.requirements import (
     is_concrete,
     nearest_index,
@@ -132,7 +144,6 @@ def test_table_must_be_a_matrix_with_rows_and_columns(shape):
         ([0.0, 1.0], "float64"),
         (jnp.zeros(2, jnp.bfloat16), "bfloat16"),
         (np.zeros((0, 3)), "float64"),
-        ([2**70], "object"),
         ("ab", "<U2"),
     ],
 )
@@ -197,3 +208,117 @@ def test_index_is_the_nearest_row_for_every_width_and_place(data, dtype, size, w
     assert is_inside.tolist() == [
         int(value) == near for value, near in zip(values, expected, strict=True)
     ]
+
+
+EMBEDDING = np.ones((5, 4), np.float32)
+IDS = np.array([[1, 2, 3]])
+
+
+def dropped(**options):
+    return dropout(np.ones(3, np.float32), 0.5, **options)
+
+
+def restored(stored, target=None, **options):
+    return restore(stored, {"embedding": EMBEDDING} if target is None else target, **options)
+
+
+def of_linen(**options):
+    sizes = {"vocab_size": 5, "d_model": 4} | options
+    return linen.Embed(**sizes).init(jax.random.key(0), IDS)
+
+
+def of_nnx(**options):
+    return nnx.Embed(**{"vocab_size": 5, "d_model": 4, "rngs": flax.nnx.Rngs(0)} | options)
+
+
+def rows_without_constants(**options):
+    encode = linen.PositionalEncoding(**{"d_model": 4, "deterministic": True} | options)
+    return encode.apply({}, np.ones((1, 2, 4), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: embed_tokens([0], None), TypeError, "`embedding` must be an array, .* NoneType"),
+        (lambda: positions_from_mask(None), TypeError, "`mask` must be an array, .* NoneType"),
+        (lambda: embed_tokens([[1], [2, 3]], EMBEDDING), TypeError, "`token_ids` .* one length"),
+        (lambda: encode_positions([[1], [2, 3]], 4), TypeError, "`positions` .* one length"),
+        (lambda: embed_tokens([1, 2**63], EMBEDDING), ValueError, "`token_ids` .* 64 bits"),
+        (lambda: encode_positions([1, 2**64], 4), ValueError, "`positions` .* beyond 64 bits"),
+        *(
+            (lambda dtype=dtype: sinusoidal_table(4, 8, dtype=dtype), TypeError, "`dtype` must be")
+            for dtype in ("foo", 5, None, ">f4", np.zeros(2))
+        ),
+        (
+            lambda: embed_tokens([0], EMBEDDING, padding_idx=0, zero_padding="no"),
+            TypeError,
+            "`zero_padding` must be True or False, .* got str",
+        ),
+        (lambda: dropped(key=3), TypeError, "`key` .* must be one key, .* got int"),
+        (lambda: dropped(key="a"), TypeError, "`key` .* must be one key, .* got str"),
+        (
+            lambda: dropped(key=jax.random.split(jax.random.key(0))),
+            TypeError,
+            "`key` .* must be one key",
+        ),
+        (
+            lambda: transformer_input(IDS, EMBEDDING, EMBEDDING, dropout_rate=1.5),
+            ValueError,
+            "`dropout_rate` must be from 0 to 1, .* got 1.5",
+        ),
+        (lambda: restored(None), TypeError, "A state must be nested mappings .* NoneType"),
+        (
+            lambda: restored({"embedding": np.full((5, 4), 1e300)}),
+            ValueError,
+            "`embedding` holds numbers beyond float32",
+        ),
+        (
+            lambda: restored({"embedding": EMBEDDING}, padding_idx=True),
+            ValueError,
+            "`padding_idx` must be from 0 to 4, .* got True",
+        ),
+        (
+            lambda: restored({}, {"position_table": np.zeros((2, 6, 4), np.float32)}),
+            ValueError,
+            r"`position_table` of `target` must have shape .* got \[2, 6, 4\]",
+        ),
+        (
+            lambda: restore_table(EMBEDDING, 5, 4, exact="no"),
+            TypeError,
+            "`exact` must be True or False",
+        ),
+        (lambda: rows_without_constants(max_len=-1), ValueError, "`max_len` must be .* got -1"),
+        (lambda: rows_without_constants(max_len=True), TypeError, "`max_len` must be .* True"),
+        (lambda: rows_without_constants(dtype="foo"), TypeError, "`dtype` must be .* got foo"),
+        (
+            lambda: rows_without_constants(deterministic="no"),
+            TypeError,
+            "`deterministic` must be True or False",
+        ),
+        (lambda: of_nnx(rngs=None), TypeError, "`rngs` must be nnx.Rngs, got NoneType"),
+        *(
+            case
+            for build in (of_linen, of_nnx)
+            for case in [
+                (lambda build=build: build(vocab_size=-1), ValueError, "`vocab_size` .* got -1"),
+                (lambda build=build: build(d_model=1.5), TypeError, "`d_model` .* got float 1.5"),
+                (lambda build=build: build(padding_idx=True), TypeError, "`padding_idx` .* True"),
+                (lambda build=build: build(param_dtype="foo"), TypeError, "`param_dtype` .* foo"),
+                (lambda build=build: build(embedding_init=None), TypeError, "`embedding_init`"),
+                (
+                    lambda build=build: build(embedding_init=lambda *_: jnp.zeros((9, 9))),
+                    ValueError,
+                    r"`embedding_init` made shape \[9, 9\], .* \[5, 4\]",
+                ),
+            ]
+        ),
+    ],
+)
+def test_no_bad_argument_reaches_a_library(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_lists_may_hold_traced_integers():
+    rows = jax.jit(lambda token: embed_tokens([token, 2], EMBEDDING))(1)
+    assert rows.shape == (2, 4)

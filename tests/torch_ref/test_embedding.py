@@ -205,7 +205,7 @@ def test_autocast_does_not_change_a_bit():
         ({"padding_idx": 8}, ValueError, "`padding_idx` must be from 0 to 7, got 8"),
         ({"padding_idx": -1}, ValueError, "Negative ids do not count from the end"),
         ({"padding_idx": 1.0}, TypeError, "`padding_idx` must be a Python integer or None"),
-        ({"padding_idx": True}, TypeError, "got True"),
+        ({"padding_idx": True}, TypeError, "got bool True"),
         ({"zero_padding": True}, ValueError, "`zero_padding` needs a `padding_idx`, got None"),
         ({"zero_padding": 1}, ValueError, "`zero_padding` must be True or False, got 1"),
         ({"out_of_range": "wrap"}, ValueError, "`out_of_range` must be 'error' or 'nan' or"),

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from torch_ref import Embeddings, embed_tokens
+from torch_ref import Embeddings, TransformerInput, embed_tokens
 
 IDS = torch.tensor([[3, 0, 7], [1, 1, 0]])
 
@@ -130,6 +130,27 @@ def test_an_embedding_of_the_meta_device_is_filled_by_reset_or_load():
     assert module.embedding[1:].any(1).all()
 
 
+@pytest.mark.parametrize("param_dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize(
+    "initialiser", [lambda w: torch.zeros(8, 4), lambda w: w[:5].zero_(), lambda w: w.mul_(0)]
+)
+def test_an_initialiser_that_leaves_entries_unfilled_is_refused(initialiser, param_dtype):
+    message = r"`embedding_init` must fill the tensor .* in place.* holds NaN at \[\d, 0\]"
+    for padding_idx in (None, 0):
+        options = {"embedding_init": initialiser, "param_dtype": param_dtype}
+        with pytest.raises(ValueError, match=message):
+            build(**options, padding_idx=padding_idx)
+        with pytest.raises(ValueError, match=message):
+            TransformerInput(vocab_size=8, d_model=4, max_len=6, **options)
+
+
+def test_on_the_meta_device_an_initialiser_is_looked_at_when_there_is_memory():
+    with torch.device("meta"):
+        module = build(embedding_init=lambda w: torch.zeros(8, 4))
+    with pytest.raises(ValueError, match="`embedding_init` must fill the tensor"):
+        module.to_empty(device="cpu").reset_parameters()
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
@@ -138,6 +159,7 @@ def test_an_embedding_of_the_meta_device_is_filled_by_reset_or_load():
         ({"scale": math.inf}, ValueError, "`scale` must be finite in float32, got inf"),
         ({"padding_idx": 8}, ValueError, "`padding_idx` must be from 0 to 7, got 8"),
         ({"zero_padding": True}, ValueError, "`zero_padding` needs a `padding_idx`"),
+        ({"embedding_init": None}, TypeError, "`embedding_init` must be a function that fills"),
         ({"out_of_range": "raise"}, ValueError, "`out_of_range` must be"),
         ({"param_dtype": torch.int32}, TypeError, "`param_dtype` must be torch.float32"),
         ({"dtype": torch.int32}, TypeError, "`dtype` must be torch.float32"),

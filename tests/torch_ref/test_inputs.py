@@ -112,6 +112,7 @@ def test_gradient_is_the_factor_where_kept(rate, slope):
         ({"rate": True}, TypeError, "`rate` must be a Python number, got bool"),
         ({"x": torch.ones(2, dtype=torch.int32)}, TypeError, "`x` must be torch.float32"),
         ({"mask": torch.ones(2)}, TypeError, "`mask` must be a torch.bool tensor"),
+        ({"generator": 5}, TypeError, "`generator` must be a torch.Generator or None, got int 5"),
         ({"mask": [True, True]}, TypeError, "got list"),
         ({"mask": torch.tensor([True])}, ValueError, "`mask` has shape [1], but `x` has [2]"),
         (

@@ -89,6 +89,29 @@ def test_a_kept_table_survives_casts_meta_and_copies():
     assert torch.equal(module.half().state_dict()["position_table"], table)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_axis_of_1_may_be_on_either_side_of_the_rows(axis):
+    module, rows = encoding(), published(60)["pe"][0]
+    module.load_state_dict({"pe": rows.unsqueeze(axis)})
+    assert module.table_origin == "published"
+    assert torch.equal(module.position_table, rows)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_two_tables_in_one_state_are_refused_and_change_nothing(strict):
+    module = TransformerInput(vocab_size=8, d_model=D_MODEL, max_len=60)
+    state = {
+        "embeddings.embedding": torch.ones(8, D_MODEL),
+        "positional_encoding.pe": published(60)["pe"],
+        "positional_encoding.position_table": exact(60),
+    }
+    message = r"both `positional_encoding\.position_table` and `positional_encoding\.pe`"
+    with pytest.raises(ValueError, match=message):
+        module.load_state_dict(state, strict=strict)
+    assert module.positional_encoding.table_origin == "exact"
+    assert torch.equal(module.positional_encoding.position_table, exact(60))
+
+
 @pytest.mark.parametrize("strict", [True, False])
 def test_a_state_without_a_table_leaves_a_kept_one_in_place(strict):
     module = encoding()
