@@ -42,8 +42,9 @@ def likely_cause(actual: Shaped[np.ndarray, "*shape"], exact: Shaped[np.ndarray,
 
 def _fits(actual: np.ndarray, exact: np.ndarray, guess: np.ndarray) -> bool:
     """Say whether a guess explains what the exact value did not."""
-    allowed = min(_LEFT_OVER_ULP, _LEFT_OVER_PART * measure(actual, exact).ulp)
-    return measure(actual, guess).ulp <= allowed
+    off = measure(actual, exact).ulp
+    # NaN on both sides is no distance, and any guess would fit; one ulp is within every limit.
+    return off > 1 and measure(actual, guess).ulp <= min(_LEFT_OVER_ULP, _LEFT_OVER_PART * off)
 
 
 def _nan(actual: np.ndarray, exact: np.ndarray) -> str:

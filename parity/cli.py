@@ -4,6 +4,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,6 +40,11 @@ def main(
         app(args=None if argv is None else list(argv), prog_name="parity", obj=source or own_cases)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else TROUBLE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except OSError as error:
+        _complain(f"parity: what there is to say can't be written: {error}\n")
+        return TROUBLE
     return PASSED
 
 
@@ -52,7 +58,10 @@ def own_cases() -> "Iterable[Case]":
 def show_help(context: typer.Context, wanted: bool) -> None:
     """Print what a command can do, and stop."""
     if wanted:
-        typer.echo(context.get_help())
+        try:
+            typer.echo(context.get_help())
+        except BrokenPipeError as error:
+            raise typer.Exit(_unread()) from error
         raise typer.Exit(PASSED)
 
 
@@ -146,24 +155,36 @@ def _print_environment(verbose: bool) -> int:
     facts = environment.installed() | (environment.running(load=True) if verbose else {})
     width = max(len(name) for name in facts)
     sys.stdout.write("".join(f"{name:{width}}  {fact}\n" for name, fact in facts.items()))
-    sys.stdout.flush()
     return PASSED
 
 
 def guarded(action: Callable[[], int]) -> int:
     """Return the exit code of an action, whichever way it ends."""
     try:
-        return action()
+        code = action()
+        sys.stdout.flush()  # what can't be written must be trouble before the code is said
+        return code
     except UsageError as error:
-        sys.stderr.write(f"parity: {error}\n")
+        _complain(f"parity: {error}\n")
         return TROUBLE
     except KeyboardInterrupt:
-        sys.stderr.write("parity: interrupted; no report was written\n")
+        _complain("parity: interrupted; no report was written\n")
         return INTERRUPTED
     except BrokenPipeError:
-        # Nobody reads on; what is still buffered must not be complained about at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+        return _unread()
     except Exception:
-        sys.stderr.write(traceback.format_exc())
+        _complain(traceback.format_exc())
         return TROUBLE
+
+
+def _unread() -> int:
+    """Return the exit code where nobody reads on, and complain no more about what is buffered."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return BROKEN_PIPE
+
+
+def _complain(text: str) -> None:
+    """Write to stderr if that can be done: the exit code tells the rest."""
+    with suppress(OSError):
+        sys.stderr.write(text)
+        sys.stderr.flush()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -43,7 +45,7 @@ def compare(
       expected: what it is compared with.
       exact: the same structure in float64 (or integers): what both should have computed.
       atol: overrides the rule with ``atol + rtol * |expected|``, as in NumPy. Printed.
-      rtol: the same; the one that is not given is 0.
+      rtol: the same; the one that is not given is 0. Neither goes together with ``exact``.
       equal_nan: whether NaN on both sides is equal. With ``exact`` it is where that is NaN.
       raises: whether a difference raises.
 
@@ -52,14 +54,16 @@ def compare(
 
     Raises:
       ParityError: if something differs or nothing was compared; its ``report`` says what.
-      TypeError: if a leaf is not an array of floats, integers or bools, or ``exact`` no finer
-        than ``actual``.
-      ValueError: if a tolerance is negative or NaN.
+      TypeError: if a leaf is not an array of floats, integers or bools, ``exact`` no finer
+        than ``actual``, a tolerance no number or a switch no bool.
+      ValueError: if a tolerance is negative, infinite or NaN, or given together with ``exact``.
     """
-    override = _override(atol, rtol)
+    _require_bool("equal_nan", equal_nan)
+    _require_bool("raises", raises)
+    override = _override(exact, atol, rtol)
     ours, theirs = flatten(actual, "actual"), flatten(expected, "expected")
     paths = list(dict.fromkeys([*theirs, *ours]))
-    if exact is None or override is not None:
+    if exact is None:
         rows = [
             compare_with(
                 _label(path),
@@ -80,13 +84,37 @@ def compare(
     return report
 
 
-def _override(atol: float | None, rtol: float | None) -> tuple[float, float] | None:
+def _override(exact: Any, atol: float | None, rtol: float | None) -> tuple[float, float] | None:
     if atol is None and rtol is None:
         return None
-    for name, value in (("atol", atol), ("rtol", rtol)):
-        if value is not None and not value >= 0:
-            raise ValueError(f"`{name}` must be at least 0, got {value}.")
-    return atol or 0.0, rtol or 0.0
+    if exact is not None:
+        raise ValueError(
+            "`exact` must be given without `atol` and `rtol`, which override its rule. "
+            "Leave out `exact`, or both tolerances."
+        )
+    return _tolerance("atol", atol), _tolerance("rtol", rtol)
+
+
+def _tolerance(name: str, value: Any) -> float:
+    if value is None:
+        return 0.0
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(
+            f"`{name}` must be a number such as 1e-6, or None for the rule; "
+            f"got {type(value).__name__} {value!r}."
+        )
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not 0 <= number < math.inf:
+        raise ValueError(f"`{name}` must be finite and at least 0, got {value}.")
+    return number
+
+
+def _require_bool(name: str, value: Any) -> None:
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"`{name}` must be True or False, got {type(value).__name__} {value!r}.")
 
 
 def _label(path: str) -> Label:

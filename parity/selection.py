@@ -121,7 +121,7 @@ def _unknown(cases: Sequence[Case], name: str) -> str:
     concepts = list(dict.fromkeys(case.concept for case in cases))
     prefixes = {case.id.partition("[")[0] for case in cases}
     near = difflib.get_close_matches(name, [*prefixes, *concepts, *(case.id for case in cases)], 1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = f"; did you mean {near[0]!r}?" if near else "."
     return (
         f"CASE must be an id, or one up to a '/' or '['; {name!r} is none{hint} "
         f"Concepts: {', '.join(concepts)}; all ids: parity run --list --all"

@@ -58,9 +58,22 @@ def require_writable(path: Path | None) -> None:
     """Refuse a report that could not be written at the end of the run."""
     if path is None:
         return
-    if path.is_dir():
-        raise UsageError(f"--report must be a file; {str(path)!r} is a folder")
-    if not path.parent.is_dir():
-        raise UsageError(f"--report must be in a folder that exists; {str(path.parent)!r} is none")
-    if not os.access(path.parent, os.W_OK):
-        raise UsageError(f"--report must be in a folder you may write to; got {str(path.parent)!r}")
+    got = repr(str(path))
+    try:
+        target = path.resolve()
+        folder = target.parent
+        if path.is_dir():
+            raise UsageError(f"--report must be a file; {got} is a folder")
+        if path.exists() and not path.is_file():
+            raise UsageError(
+                f"--report must be a regular file, which it replaces; {got} is a device or pipe. "
+                "For JSON lines on stdout give --format json"
+            )
+        if not folder.is_dir():
+            raise UsageError(f"--report must be in a folder that exists; {str(folder)!r} is none")
+    except (OSError, RuntimeError) as error:  # RuntimeError: a circle of links
+        raise UsageError(f"--report must be a file; {got} can be none: {error}") from error
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"--report must be in a folder you may write to; got {str(folder)!r}")
+    if target.exists() and not os.access(target, os.W_OK):
+        raise UsageError(f"--report must be a file you may write to; got {got}")

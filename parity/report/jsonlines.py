@@ -69,7 +69,9 @@ def whole_file(path: Path) -> Iterator[TextIO]:
     Args:
       path: in a folder that exists.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    path = path.resolve()  # else a link would be replaced, not what it points to
+    # Short whatever the name: with more added to it, a long one would be too long.
+    temporary = path.with_name(f".parity-{os.getpid()}.tmp")
     try:
         with temporary.open("w", encoding="utf-8") as stream:
             yield stream

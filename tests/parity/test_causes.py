@@ -100,3 +100,10 @@ def test_what_is_no_known_mistake_gets_no_name(actual):
 )
 def test_what_has_too_little_to_go_by_gets_no_name(actual, exact):
     assert likely_cause(actual, exact) == ""
+
+
+@pytest.mark.parametrize("rest", [np.nan, 1.0, np.nextafter(np.float32(1), np.float32(2))])
+def test_nan_on_both_sides_gets_no_name(rest):
+    exact = np.where(np.arange(4) == 0, np.nan, np.float64(np.round(rest)))
+    actual = np.array([np.nan, rest, rest, rest], np.float32)
+    assert likely_cause(actual, exact) == ""

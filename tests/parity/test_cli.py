@@ -173,13 +173,6 @@ def test_a_report_is_the_json_lines_whatever_is_shown(command, tmp_path):
     assert [record["type"] for record in found] == ["row", "row", "summary", "environment"]
 
 
-def test_a_run_that_is_refused_leaves_the_old_report(command, tmp_path):
-    path = tmp_path / "r.jsonl"
-    path.write_text("old")
-    assert command("good", "nowhere", "--report", str(path))[0] == 2
-    assert path.read_text() == "old"
-
-
 def test_an_exception_outside_any_case_is_2(fakes, capfd):
     def source():
         raise RuntimeError("broken suite")

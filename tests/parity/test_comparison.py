@@ -36,6 +36,11 @@ def test_nan_on_both_sides_fails_unless_asked_for():
     assert failing(np.array([1.0, 2.0]), nan, equal_nan=True).max_abs == np.inf
 
 
+@pytest.mark.parametrize("nan", [np.full(3, np.nan), np.array([1.0, np.nan])])
+def test_nan_on_both_sides_has_no_likely_cause(nan):
+    assert "cause:" not in str(failing(nan, nan))
+
+
 def test_nan_is_right_where_the_exact_value_is_nan():
     nan = np.array([1.0, np.nan])
     assert parity.compare(nan, nan, exact=nan).passed
@@ -108,9 +113,35 @@ def test_numpy_s_tolerances_override_the_rule_and_are_printed():
 
 
 @pytest.mark.parametrize("name", ["atol", "rtol"])
-@pytest.mark.parametrize("value", [-1.0, float("nan")])
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), 10**400])
 def test_a_tolerance_that_is_none_is_refused(name, value):
-    with pytest.raises(ValueError, match=f"`{name}` must be at least 0, got {value}"):
+    with pytest.raises(ValueError, match=f"`{name}` must be finite and at least 0, got {value}"):
+        parity.compare(X, X, **{name: value})
+
+
+@pytest.mark.parametrize("name", ["atol", "rtol"])
+@pytest.mark.parametrize("value", [True, "1", 1j, np.array(0.1), X, [0.1]])
+def test_a_tolerance_that_is_no_number_is_refused(name, value):
+    with pytest.raises(TypeError, match=f"`{name}` must be a number such as 1e-6, .* got"):
+        parity.compare(X, X, **{name: value})
+
+
+@pytest.mark.parametrize("value", [0, 1, 0.5, np.float32(0.5), np.int64(1)])
+def test_a_tolerance_may_be_any_real_number(value):
+    assert parity.compare(X, X, atol=value, rtol=value).passed
+
+
+@pytest.mark.parametrize("exact", ["x", X.astype(np.float64)])
+@pytest.mark.parametrize("name", ["atol", "rtol"])
+def test_an_exact_value_with_a_tolerance_is_refused(exact, name):
+    with pytest.raises(ValueError, match="`exact` must be given without `atol` and `rtol`"):
+        parity.compare(X, X, exact=exact, **{name: 1})
+
+
+@pytest.mark.parametrize("name", ["equal_nan", "raises"])
+@pytest.mark.parametrize("value", ["no", 0, None])
+def test_a_switch_that_is_no_bool_is_refused(name, value):
+    with pytest.raises(TypeError, match=f"`{name}` must be True or False, got"):
         parity.compare(X, X, **{name: value})
 
 

@@ -62,14 +62,14 @@ FAULTS = {
     ),
     "padding row not zero at init, linen": (
         "jax_input/linen.py",
-        "without_row(table, module.padding_idx)",
+        "zero_padding_row(table, shape, padding_idx)",
         "table",
         "linen/init",
         {"init/padding"},
     ),
     "padding row not zero at init, nnx": (
         "jax_input/nnx.py",
-        "without_row(parameter[...], padding_idx)",
+        "zero_padding_row(parameter[...], shape, padding_idx)",
         "parameter[...]",
         "nnx/init",
         {"init/padding"},

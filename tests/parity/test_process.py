@@ -59,6 +59,71 @@ def test_ctrl_c_is_130_one_line_and_no_report(tmp_path, form):
     assert list(tmp_path.iterdir()) == [report]
 
 
+def test_the_end_asked_for_is_143_and_no_report(tmp_path):
+    report = tmp_path / "r.jsonl"
+    report.write_text("old\n")
+    with start("slow", "run", "--report", str(report)) as process:
+        while "fine/case" not in process.stdout.readline():
+            pass
+        process.terminate()
+        err = process.stderr.read()
+    assert process.returncode == 143
+    assert err == ""
+    assert report.read_text() == "old\n"
+    assert list(tmp_path.iterdir()) == [report]
+
+
+def test_ctrl_c_while_the_command_is_loaded_is_130_and_quiet(tmp_path):
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    done = subprocess.run(
+        [sys.executable, "-m", "parity", "env"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("run >&-", 0),
+        ("run 2>&-", 0),
+        ("env >&-", 0),
+        ("env 2>&-", 0),
+        ("nope 2>&-", 2),
+        ("--help >/dev/full", 2),
+        ("env >/dev/full", 2),
+        ("run --list >/dev/full", 2),
+        ("run --format json 2>/dev/full", 2),
+        ("run nope 2>/dev/full", 2),
+        ("--bogus 2>/dev/full", 2),
+        ("2>/dev/full", 2),
+    ],
+)
+def test_a_stream_that_takes_nothing_is_never_a_difference(arguments, code):
+    done = subprocess.run(
+        ["bash", "-c", f'"$0" "$1" good {arguments}', sys.executable, FAKE],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code
+    assert "Exception ignored" not in done.stderr
+
+
+def test_help_that_nobody_reads_is_quiet():
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with start("good", "--help", stdout=theirs) as process:
+        os.close(theirs)
+        err = process.stderr.read()
+    assert process.returncode == 141
+    assert err == ""
+
+
 def test_a_row_is_shown_while_the_next_case_still_runs():
     with start("slow", "run", "--format", "json") as process:
         first = json.loads(process.stdout.readline())

@@ -208,29 +208,3 @@ def test_markdown_keeps_names_from_being_markup():
     line = markdown.record(row(case="<b>|x|</b>"))
     assert len(cells(line)) == 9
     assert "`<b>" in line
-
-
-def test_a_file_has_its_name_only_once_it_is_whole(tmp_path):
-    path = tmp_path / "report.jsonl"
-    with jsonlines.whole_file(path) as stream:
-        stream.write("one\n")
-        stream.flush()
-        assert not path.exists()
-    assert path.read_text() == "one\n"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError])
-def test_a_file_that_was_there_survives_an_interrupt(tmp_path, error):
-    path = tmp_path / "report.jsonl"
-    path.write_text("old\n")
-
-    def interrupted():
-        with jsonlines.whole_file(path) as stream:
-            stream.write("new\n")
-            raise error
-
-    with pytest.raises(error):
-        interrupted()
-    assert path.read_text() == "old\n"
-    assert list(tmp_path.iterdir()) == [path]

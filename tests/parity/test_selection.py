@@ -45,6 +45,9 @@ def test_what_is_no_id_and_no_prefix_is_refused_in_one_line(cases, name):
     with pytest.raises(UsageError) as caught:
         choose(cases, [name])
     assert f"{name!r} is none" in str(caught.value)
+    assert ("? Concepts:" in str(caught.value)) != (
+        f"{name!r} is none. Concepts:" in str(caught.value)
+    )
     assert "Concepts: a, b; all ids: parity run --list --all" in str(caught.value)
     assert "\n" not in str(caught.value)
 
