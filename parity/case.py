@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+Arrays = Mapping[str, np.ndarray]
+
 if TYPE_CHECKING:
-    from jaxtyping import Shaped
+    from jaxtyping import Float, Shaped
 
 ExactKind = Literal["exact", "reference in float64"]
 
@@ -27,8 +29,10 @@ class Tensor:
       same_bits: whether both sides promise the same bits.
       exact_kind: "exact" is a closed form or integer arithmetic; the same computation done in
         float64 is a "reference in float64".
-      reference_ceiling: where the reference is known to be worse than the port (a published
-        float32 formula), the largest error that is accepted of it.
+      uniform: why it is right that the value is the same everywhere, or along an axis, or NaN.
+        Without a reason that fails: see `parity.vacuous`.
+      mistakes: what known mistakes would have given instead, by name, of the shape of ``exact``;
+        the one that fits is told as the cause.
     """
 
     exact: Shaped[np.ndarray, "*shape"]
@@ -36,34 +40,39 @@ class Tensor:
     reason: str
     same_bits: bool
     exact_kind: ExactKind = "exact"
-    reference_ceiling: float | np.ndarray | None = None
+    uniform: str = ""
+    mistakes: Mapping[str, Float[np.ndarray, "*shape"]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what would make a verdict meaningless.
 
         Raises:
           TypeError: if ``exact`` is neither float64 nor whole.
-          ValueError: if a ceiling is none, or has no reason.
+          ValueError: if a ceiling is none, or has no reason; if a mistake has another shape.
         """
         if self.exact.dtype != np.float64 and self.exact.dtype.kind not in "iub":
             raise TypeError(
                 f"`exact` must hold float64, integers or bools, got {self.exact.dtype.name}. "
                 "Compute it in float64: what float32 holds has been rounded."
             )
-        _require_ceiling("ceiling", self.ceiling, self.exact.shape)
-        if self.reference_ceiling is not None:
-            _require_ceiling("reference_ceiling", self.reference_ceiling, self.exact.shape)
+        _require_ceiling(self.ceiling, self.exact.shape)
         if not self.reason.strip():
             raise ValueError("`reason` must say what `ceiling` is derived from, got nothing.")
+        for name, values in self.mistakes.items():
+            if values.shape != self.exact.shape:
+                raise ValueError(
+                    f"`mistakes[{name!r}]` has shape {values.shape}, `exact` {self.exact.shape}. "
+                    "Compute it from the same inputs."
+                )
 
 
-def _require_ceiling(name: str, ceiling: float | np.ndarray, shape: tuple[int, ...]) -> None:
+def _require_ceiling(ceiling: float | np.ndarray, shape: tuple[int, ...]) -> None:
     if isinstance(ceiling, np.ndarray) and ceiling.shape != shape:
         raise ValueError(
-            f"`{name}` has shape {ceiling.shape}, `exact` {shape}. Give one number, or one each."
+            f"`ceiling` has shape {ceiling.shape}, `exact` {shape}. Give one number, or one each."
         )
     if not np.all((np.asarray(ceiling) >= 0) & np.isfinite(ceiling)):
-        raise ValueError(f"`{name}` must be finite and at least 0, got {ceiling}.")
+        raise ValueError(f"`ceiling` must be finite and at least 0, got {ceiling}.")
 
 
 @dataclass(frozen=True)
@@ -73,20 +82,26 @@ class Case:
     Attributes:
       id: ``<concept>/<case>[parameters]``.
       dtype: name of the dtype that it is about.
-      port: computes the tensors of the side under test, by name.
+      inputs: gives what both sides are called with, by name; "cotangent" is that of the output.
+      port: computes the tensors of the side under test from the inputs, by name.
       reference: computes the same with the reference.
       expected: gives the exact values.
       default: whether a plain ``parity run`` runs it.
-      needs: what has to be there: "torch", "models".
+      needs: what has to be there: "torch" (not where a recording is replayed), "models".
+      drops: tensors of which the port drew what is dropped; they are zero there on both sides.
+      batch: inputs with an example along the first axis, and tensors that have them too.
     """
 
     id: str
     dtype: str
-    port: Callable[[], Mapping[str, np.ndarray]]
-    reference: Callable[[], Mapping[str, np.ndarray]]
+    inputs: Callable[[], Arrays]
+    port: Callable[[Arrays], Arrays]
+    reference: Callable[[Arrays], Arrays]
     expected: Callable[[], Mapping[str, Tensor]]
     default: bool = True
     needs: tuple[str, ...] = ("torch",)
+    drops: tuple[str, ...] = ()
+    batch: tuple[str, ...] = ()
 
     @property
     def concept(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +12,7 @@ from parity.distance import measure
 from parity.formats import FORMATS, is_nan, round_to, widen
 
 if TYPE_CHECKING:
-    from jaxtyping import Shaped
+    from jaxtyping import Float, Shaped
 
 # What a hypothesis may leave over: a few roundings of the side itself, in ulp of its format, and
 # at most this part of the error that it explains.
@@ -21,12 +21,18 @@ _LEFT_OVER_PART = 0.125
 _RATES = (0.01, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 
 
-def likely_cause(actual: Shaped[np.ndarray, "*shape"], exact: Shaped[np.ndarray, "*shape"]) -> str:
+def likely_cause(
+    actual: Shaped[np.ndarray, "*shape"],
+    exact: Shaped[np.ndarray, "*shape"],
+    mistakes: Mapping[str, Float[np.ndarray, "*shape"]] | None = None,
+) -> str:
     """Say which known mistake turns the exact value into what a side computed.
 
     Args:
       actual: the side that is off.
       exact: the exact value, of the same shape.
+      mistakes: what known mistakes of this computation would have given, by name; they are tried
+        before those of any computation.
 
     Returns:
       A short text, "" if none of them does.
@@ -36,6 +42,9 @@ def likely_cause(actual: Shaped[np.ndarray, "*shape"], exact: Shaped[np.ndarray,
     truth = widen(exact)
     if not widen(actual).any() and truth.any():
         return "every value is zero"
+    named = {name: guess for name, guess in (mistakes or {}).items() if _fits(actual, truth, guess)}
+    if named:
+        return min(named, key=lambda name: measure(actual, named[name]).ulp)
     guesses = (_nan, _transformed, _factor, _shifted, _one_row)
     return next((text for guess in guesses if (text := guess(actual, truth))), "")
 

@@ -116,6 +116,19 @@ def run(
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write JSON lines to a file.")
     ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Replay a recording, or a folder of them, as reference."),
+    ] = None,
+    record: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Record what the reference computes.")
+    ] = None,
+    known: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Accepted differences (TOML).")
+    ] = None,
+    noise: Annotated[
+        bool, typer.Option("--noise", help="Also each side on one example alone: its noise floor.")
+    ] = False,
     _help: HelpOption = False,
 ) -> None:
     """Compare the port with its reference, tensor by tensor."""
@@ -133,6 +146,10 @@ def run(
         required=tuple(name.strip() for name in require.split(",") if name.strip()),
         output=output,
         report=report,
+        against=against,
+        record=record,
+        known=known,
+        noise=noise,
     )
     raise typer.Exit(guarded(lambda: execute(options, context.obj)))
 

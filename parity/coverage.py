@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from parity.exit_codes import DIFFERENCE, NOTHING_COMPARED, PASSED, TROUBLE
-from parity.rows import RAISED, Row, Skip
+from parity.rows import RAISED, VACUOUS, Row, Skip
 
 
 @dataclass
@@ -19,7 +19,7 @@ class Coverage:
       compared: tensors whose elements were compared, or that could not be and so fail.
       passed: those that passed.
       failed: those that did not.
-      empty: tensors without elements, of which only shape and dtype were compared.
+      vacuous: tensors of which a comparison says nothing; see `parity.vacuous`.
       raised: cases that raised an exception.
       skipped: cases that were not run, by reason.
     """
@@ -29,7 +29,7 @@ class Coverage:
     compared: int = 0
     passed: int = 0
     failed: int = 0
-    empty: int = 0
+    vacuous: int = 0
     raised: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
     _last: str = ""
@@ -43,8 +43,8 @@ class Coverage:
             self.skipped[why] = self.skipped.get(why, 0) + 1
         elif record.verdict == RAISED:
             self.raised += 1
-        elif record.passed and record.elements == 0:
-            self.empty += 1
+        elif record.verdict.startswith(VACUOUS):
+            self.vacuous += 1
         else:
             self.compared += 1
             self.passed += record.passed
@@ -54,6 +54,8 @@ class Coverage:
     def exit_code(self) -> int:
         """Return 2 if anything went wrong that is no difference, then 1, 3 or 0.
 
+        3 says that nothing was compared, in the whole run or of one of its tensors.
+
         1 says that there is a difference and nothing else: a run in which a case raised, or which
         lacks what it requires, is 2 even if it found one.
         """
@@ -61,14 +63,14 @@ class Coverage:
             return TROUBLE
         if self.failed:
             return DIFFERENCE
-        return PASSED if self.compared else NOTHING_COMPARED
+        return PASSED if self.compared and not self.vacuous else NOTHING_COMPARED
 
 
 def sentences(coverage: Coverage) -> Sequence[str]:
     """Return the coverage in words, a line each."""
     counts = [
         f"{coverage.compared} tensors compared: {coverage.passed} passed, {coverage.failed} failed",
-        *([f"{coverage.empty} empty"] if coverage.empty else []),
+        *([f"{coverage.vacuous} not worth comparing"] if coverage.vacuous else []),
         *([f"{_share(coverage.raised, coverage.cases)} raised"] if coverage.raised else []),
     ]
     skips = [

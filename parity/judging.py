@@ -45,7 +45,6 @@ def _judged(label: Label, port: np.ndarray, reference: np.ndarray, expected: Ten
         ours,
         theirs,
         ceiling=expected.ceiling,
-        reference_ceiling=expected.reference_ceiling,
         equal_bits=not differ.any(),
         same_bits=expected.same_bits,
         names=label.names,
@@ -56,7 +55,8 @@ def _judged(label: Label, port: np.ndarray, reference: np.ndarray, expected: Ten
         place = _greatest_difference(port, reference, differ)
         side, cause = _misrounded(port, reference, expected.exact, differ, label.names)
     elif not said.passed:
-        cause = likely_cause(reference if side == "reference" else port, expected.exact)
+        off = reference if side == "reference" else port
+        cause = likely_cause(off, expected.exact, expected.mistakes)
     return Row(
         **about(label, port, said.passed, said.words, side),
         **measured(shown, limit, place),

@@ -8,6 +8,7 @@ from parity.distance import Place
 
 TORCH = ("the port", "torch")
 RAISED = "raised"
+VACUOUS = "compares nothing"
 
 Value = float | int | bool | None
 

@@ -7,47 +7,70 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from parity.case import Case, Tensor
+from parity import noise
+from parity.case import Arrays, Case, Tensor
 from parity.frameworks import jax_side
 from parity.judging import compare_tensor
+from parity.known import Known, accepted
 from parity.needs import missing
 from parity.rows import RAISED, Label, Row, Skip
+from parity.suite_recording import Recorder, Replay
+from parity.vacuous import refused
 from parity.verdict import Side
 
-Tensors = Mapping[str, np.ndarray]
 Result = TypeVar("Result")
 _AHEAD = 4
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Where and how the port computes; the reference stays on the CPU.
+    """Where and how the port computes, and what it is held against.
 
     Attributes:
-      device: platform; None is the one JAX chooses.
+      device: platform of the port; None is the one JAX chooses. The reference stays on the CPU.
       matmul_precision: JAX's name of one; None leaves it alone.
+      replay: recordings that stand for the reference; None runs it.
+      recorder: takes what the reference computes; None records nothing.
+      alone: whether each side also computes one example without the others, for its noise floor.
+      known: differences that are accepted.
       lacks: why a need is not met, "" if it is; filled while running.
     """
 
     device: str | None = None
     matmul_precision: str | None = None
+    replay: Replay | None = None
+    recorder: Recorder | None = None
+    alone: bool = False
+    known: tuple[Known, ...] = ()
     lacks: dict[str, str] = field(default_factory=dict)
 
     def unmet(self, case: Case) -> Skip | None:
         """Return the skip of a case that lacks something."""
         device = [] if self.device is None else [self.device]
         for need in (*case.needs, *device):
+            if need == "torch" and self.replay is not None:
+                continue
             if need not in self.lacks:
                 self.lacks[need] = missing(need)
             if self.lacks[need]:
                 return Skip(case.id, need, self.lacks[need])
+        if self.replay is not None and case.id not in self.replay.cases:
+            return Skip(case.id, "recording", f"the case is not in {self.replay.place}")
         return None
+
+
+@dataclass(frozen=True)
+class _Computed:
+    """What a side computed, and how far two runs of it are apart."""
+
+    tensors: Arrays
+    floors: noise.Floors
 
 
 def run(cases: Iterable[Case], setting: Setting) -> Iterator[Row | Skip]:
@@ -70,9 +93,9 @@ def run(cases: Iterable[Case], setting: Setting) -> Iterator[Row | Skip]:
 
 def _ahead(
     cases: Iterable[Case], setting: Setting, pool: ThreadPoolExecutor
-) -> Iterator[tuple[Case, Future[Tensors] | Skip]]:
+) -> Iterator[tuple[Case, Future[_Computed] | Skip]]:
     """Yield each case with its port, begun a few cases before it is asked for."""
-    begun: deque[tuple[Case, Future[Tensors] | Skip]] = deque()
+    begun: deque[tuple[Case, Future[_Computed] | Skip]] = deque()
     for case in cases:
         begun.append((case, setting.unmet(case) or pool.submit(_port, case, setting)))
         if len(begun) > _AHEAD:
@@ -80,31 +103,45 @@ def _ahead(
     yield from begun
 
 
-def _port(case: Case, setting: Setting) -> Tensors:
+def _port(case: Case, setting: Setting) -> _Computed:
     with jax_side.configured(setting.device, setting.matmul_precision):
-        return case.port()
+        return _computed(case, case.port, alone=setting.alone)
 
 
-def _rows(case: Case, setting: Setting, port: Future[Tensors]) -> list[Row]:
+def _computed(case: Case, side: Callable[[Arrays], Arrays], *, alone: bool) -> _Computed:
+    tensors = side(case.inputs())
+    return _Computed(tensors, noise.floors(case, side, tensors, alone=alone))
+
+
+def _reference(case: Case, setting: Setting) -> _Computed:
+    if setting.replay is not None:
+        return _Computed(*setting.replay.reference(case))
+    computed = _computed(case, case.reference, alone=setting.alone)
+    if setting.recorder is not None:
+        setting.recorder.add(case, computed.tensors, computed.floors)
+    return computed
+
+
+def _rows(case: Case, setting: Setting, port: Future[_Computed]) -> list[Row]:
     device = setting.device or jax_side.default_device()
-    # Whatever a case raises is told as its row, and the other cases still run. The port first: what
-    # else a case has may be made from what that drew.
-    ours, theirs = _outcome(port.result), _outcome(case.reference)
+    # Whatever a case raises is told as its row, and the other cases still run.
+    ours, theirs = _outcome(port.result), _outcome(lambda: _reference(case, setting))
     expected = _outcome(case.expected)
     whole = Label(case.id, "", device)
     if isinstance(expected, Exception):
-        return [_raised(whole, case.dtype, expected, "port" if expected is ours else "")]
-    if isinstance(ours, Exception) and isinstance(theirs, Exception) and theirs is not ours:
+        return [_raised(whole, case.dtype, expected, "")]
+    if isinstance(ours, Exception) and isinstance(theirs, Exception):
         return [_raised(whole, case.dtype, ours, "both")]
     labels = [Label(case.id, name, device) for name in expected or [""]]
     if isinstance(ours, Exception):
         return [_raised(label, case.dtype, ours, "port") for label in labels]
     if isinstance(theirs, Exception):
-        return [_raised(label, case.dtype, theirs, "reference") for label in labels]
-    if not (expected or ours or theirs):
+        side: Side = "" if setting.replay is not None else "reference"
+        return [_raised(label, case.dtype, theirs, side) for label in labels]
+    if not (expected or ours.tensors or theirs.tensors):
         nothing = ValueError(f"case {case.id!r} has no tensors")
         return [_raised(whole, case.dtype, nothing, "")]
-    return _compared(case.id, device, ours, theirs, expected)
+    return [accepted(row, setting.known) for row in _compared(case, device, ours, theirs, expected)]
 
 
 def _outcome(compute: Callable[[], Result]) -> Result | Exception:
@@ -115,18 +152,35 @@ def _outcome(compute: Callable[[], Result]) -> Result | Exception:
 
 
 def _compared(
-    case_id: str,
+    case: Case,
     device: str,
-    port: Tensors,
-    reference: Tensors,
+    port: _Computed,
+    reference: _Computed,
     expected: Mapping[str, Tensor],
-) -> list[Row]:
-    return [
-        compare_tensor(
-            Label(case_id, name, device), port.get(name), reference.get(name), expected.get(name)
-        )
-        for name in dict.fromkeys([*expected, *port, *reference])
-    ]
+) -> Iterator[Row]:
+    for name in dict.fromkeys([*expected, *port.tensors, *reference.tensors]):
+        ours, theirs = port.tensors.get(name), reference.tensors.get(name)
+        exact = expected.get(name)
+        if name in case.drops and ours is not None:
+            theirs, exact = _dropped(ours, theirs, exact)
+        row = compare_tensor(Label(case.id, name, device), ours, theirs, exact)
+        yield refused(noise.held(row, exact, port.floors, reference.floors), exact)
+
+
+def _dropped(
+    port: np.ndarray, reference: np.ndarray | None, expected: Tensor | None
+) -> tuple[np.ndarray | None, Tensor | None]:
+    """Return what the reference and the exact value are where the port has dropped elements.
+
+    A zero that the port kept may count as dropped: it is zero.
+    """
+    kept = port != 0
+    if reference is not None and reference.shape == kept.shape:
+        reference = np.where(kept, reference, np.zeros_like(reference))
+    if expected is not None and expected.exact.shape == kept.shape:
+        exact = np.where(kept, expected.exact, 0.0)
+        expected = replace(expected, exact=exact, ceiling=np.where(kept, expected.ceiling, 0.0))
+    return reference, expected
 
 
 def _raised(label: Label, dtype: str, error: Exception, side: Side) -> Row:

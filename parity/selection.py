@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from itertools import chain, islice
+from itertools import islice
 
 from parity.case import Case
-from parity.needs import missing
 from parity.usage import UsageError, require_one_of, require_pattern
 
 Source = Callable[[], Iterable[Case]]
@@ -36,23 +35,12 @@ class Stream:
         yield from rest
 
 
-def load(source: Source) -> tuple[Iterator[Case], str]:
-    """Return all cases, and why there are none where PyTorch is missing.
+def told_apart(source: Source) -> Iterator[Case]:
+    """Yield all cases.
 
     Raises:
-      ValueError: while it is gone through, if two cases have one id.
+      ValueError: if two of them have one id.
     """
-    cases = _told_apart(source)
-    try:
-        first = list(islice(cases, 1))
-    except ImportError:
-        if not (reason := missing("torch")):
-            raise
-        return iter(()), reason
-    return chain(first, cases), ""
-
-
-def _told_apart(source: Source) -> Iterator[Case]:
     seen = set()
     for case in source():
         if case.id in seen:

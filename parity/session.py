@@ -9,19 +9,23 @@ from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
-from parity import environment, usage
+from parity import environment, suite_recording, usage
 from parity.case import Case
 from parity.coverage import Coverage, sentences
 from parity.exit_codes import NOTHING_COMPARED, PASSED
+from parity.known import OWN, Known
+from parity.known import load as load_known
 from parity.needs import missing
 from parity.progress import tracked
 from parity.report import jsonlines, markdown
 from parity.report.failure import explain
 from parity.report.text import Text
 from parity.rows import Row, Skip
-from parity.selection import Source, Stream, choose, load
+from parity.selection import Source, Stream, choose, told_apart
+from parity.usage import UsageError
+from parity.whole_file import whole_file
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,10 @@ class Options:
     required: tuple[str, ...] = ()
     output: str = "text"
     report: Path | None = None
+    against: Path | None = None
+    record: Path | None = None
+    known: Path | None = None
+    noise: bool = False
 
 
 def execute(options: Options, source: Source) -> int:
@@ -56,32 +64,33 @@ def execute(options: Options, source: Source) -> int:
     )
     usage.require_pattern(options.pattern)
     usage.require_writable(options.report)
-    cases, without = load(source)
-    chosen = () if without else _chosen(cases, options)
-    if options.only_list:
-        return _list(chosen, without)
-    coverage = Coverage(required=_unmet(options.required))
-    kept = jsonlines.whole_file(options.report) if options.report else nullcontext()
-    with kept as report:
-        _show(_records(Stream(chosen), without, options), coverage, options, report)
-    return coverage.exit_code
-
-
-def _chosen(cases: Iterable[Case], options: Options) -> Iterable[Case]:
-    return choose(
-        cases,
+    usage.require_recordings(options.against, options.record)
+    chosen = choose(
+        told_apart(source),
         options.wanted,
         everything=options.everything,
         pattern=options.pattern,
         dtype=options.dtype,
     )
+    if options.only_list:
+        return _list(chosen)
+    known = load_known(options.known or OWN)
+    coverage = Coverage(required=_unmet(options.required))
+    replay, recorder = _replay(options), _recorder(options)
+    kept = whole_file(options.report) if options.report else nullcontext()
+    with kept as report:
+        records = _records(Stream(chosen), replay, recorder, known, options)
+        _show(records, coverage, replay, options, report)
+    if recorder is not None:
+        if coverage.raised:
+            raise UsageError("--record: nothing was written: a case raised")
+        recorder.write()
+    return coverage.exit_code
 
 
-def _list(chosen: Iterable[Case], without: str) -> int:
+def _list(chosen: Iterable[Case]) -> int:
     cases = list(chosen)
     sys.stdout.write("".join(f"{case.id}\n" for case in cases))
-    if without:
-        sys.stderr.write(f"parity: no case can be listed: torch: {without}\n")
     return PASSED if cases else NOTHING_COMPARED
 
 
@@ -90,13 +99,43 @@ def _unmet(required: Iterable[str]) -> dict[str, str]:
     return {name: reason for name, reason in reasons.items() if reason}
 
 
-def _records(cases: Stream, without: str, options: Options) -> Iterator[Row | Skip]:
-    if without:
-        yield Skip("*", "torch", without)
-        return
+def _replay(options: Options) -> suite_recording.Replay | None:
+    """Return what stands for the reference: what is asked for, or ours where PyTorch is absent."""
+    if options.against is not None:
+        return suite_recording.replay(options.against)
+    if options.record is not None or not (reason := missing("torch")):
+        return None
+    found = suite_recording.replay(suite_recording.SHIPPED)
+    sys.stderr.write(f"parity: torch: {reason}\nparity: in its place: {found}\n")
+    return found
+
+
+def _recorder(options: Options) -> suite_recording.Recorder | None:
+    if options.record is None:
+        return None
+    if reason := missing("torch"):
+        raise UsageError(f"--record needs the reference: torch: {reason}")
+    facts = environment.installed() | environment.running(load=True)
+    return suite_recording.Recorder(options.record, {"torch": facts["torch"]}, facts)
+
+
+def _records(
+    cases: Stream,
+    replay: suite_recording.Replay | None,
+    recorder: suite_recording.Recorder | None,
+    known: tuple[Known, ...],
+    options: Options,
+) -> Iterator[Row | Skip]:
     from parity import runner
 
-    setting = runner.Setting(options.device, options.matmul_precision)
+    setting = runner.Setting(
+        device=options.device,
+        matmul_precision=options.matmul_precision,
+        replay=replay,
+        recorder=recorder,
+        alone=options.noise,
+        known=known,
+    )
     records = runner.run(cases, setting)
     # The bar would run through JSON lines on the same terminal.
     bar = sys.stderr.isatty() and not (options.output == "json" and sys.stdout.isatty())
@@ -106,8 +145,9 @@ def _records(cases: Stream, without: str, options: Options) -> Iterator[Row | Sk
 def _show(
     records: Iterable[Row | Skip],
     coverage: Coverage,
+    replay: suite_recording.Replay | None,
     options: Options,
-    report: TextIO | None,
+    report: BinaryIO | None,
 ) -> None:
     started = time.monotonic()
     style = _style(options)
@@ -117,13 +157,17 @@ def _show(
         coverage.add(record)
         _write(style.record(record))
         if report is not None:
-            report.write(jsonlines.record(record))
+            report.write(jsonlines.record(record).encode())
         if isinstance(record, Row) and not record.passed:
             failures.append((record, again(record.case, options)))
     facts = {**environment.installed(), **environment.running(load=False)}
+    if replay is not None:
+        facts |= {"reference": str(replay)}
+        facts |= {f"sha256 of {file}": digest for file, digest in replay.hashes.items()}
     seconds = time.monotonic() - started
     if report is not None:
-        report.writelines([jsonlines.summary(coverage, seconds), jsonlines.environment(facts)])
+        end = jsonlines.summary(coverage, seconds) + jsonlines.environment(facts)
+        report.write(end.encode())
     if options.output == "json":
         _write(jsonlines.summary(coverage, seconds) + jsonlines.environment(facts))
         sys.stderr.write("".join(f"{explain(row, command)}\n" for row, command in failures))
@@ -151,4 +195,6 @@ def again(case_id: str, options: Options) -> str:
         words += ["--device", options.device]
     if options.matmul_precision:
         words += ["--matmul-precision", options.matmul_precision]
+    if options.against:
+        words += ["--against", str(options.against)]
     return shlex.join(words)

@@ -54,6 +54,16 @@ def require_pattern(text: str | None) -> re.Pattern[str] | None:
         ) from error
 
 
+def require_recordings(against: Path | None, record: Path | None) -> None:
+    """Refuse recordings that are not there, or a folder that could not get them."""
+    if against is not None and record is not None:
+        raise UsageError("--record needs the reference itself: give it without --against")
+    if against is not None and not against.exists():
+        raise UsageError(f"--against must be a file or a folder; {str(against)!r} is not there")
+    if record is not None and record.exists() and not record.is_dir():
+        raise UsageError(f"--record must be a folder; {str(record)!r} is a file")
+
+
 def require_writable(path: Path | None) -> None:
     """Refuse a report that could not be written at the end of the run."""
     if path is None:

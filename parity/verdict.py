@@ -140,7 +140,6 @@ def judge(
     reference: Distance,
     *,
     ceiling: Ceiling,
-    reference_ceiling: Ceiling | None = None,
     equal_bits: bool,
     same_bits: bool,
     names: tuple[str, str] = ("the port", "torch"),
@@ -151,15 +150,13 @@ def judge(
       port: its distance from the exact value.
       reference: the same of the reference.
       ceiling: the greatest error that either may have.
-      reference_ceiling: the greatest that the reference may have, if it is another.
       equal_bits: whether the sides have the same bits.
       same_bits: whether they promised to.
       names: what the sides are called.
     """
     ours, theirs = limit(port, reference, ceiling), limit(reference, port, ceiling)
     port_off, reference_off = not ours.allows(port), not theirs.allows(reference)
-    outer = ceiling if reference_ceiling is None else reference_ceiling
-    noise = Limit(math.inf, math.inf, outer, "ratio") if reference.floating else theirs
+    noise = Limit(math.inf, math.inf, ceiling, "ratio") if reference.floating else theirs
     side = _side(port_off, reference_off)
     passed = not port_off and noise.allows(reference) and (equal_bits or not same_bits)
     return Verdict(_words(side, equal_bits, same_bits, names), passed, side, ours, theirs)

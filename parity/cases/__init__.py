@@ -5,7 +5,16 @@ from collections.abc import Iterator
 
 from parity.case import Case
 
-CONCEPTS = ("positions", "sinusoidal", "embedding", "inputs", "linen", "nnx", "minilm")
+CONCEPTS = (
+    "positions",
+    "sinusoidal",
+    "embedding",
+    "inputs",
+    "optimizers",
+    "linen",
+    "nnx",
+    "minilm",
+)
 
 
 def all_cases() -> Iterator[Case]:

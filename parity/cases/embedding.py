@@ -1,15 +1,15 @@
 """The scaled look-up, its gradient, the padding row, and ids without a row."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 import jax_input
-import torch_ref
-from parity.case import Case, Tensor
+from parity.case import Arrays, Case, Tensor
 from parity.cases.expected import FLOATS, product, rng, rounded, scattered, whole
-from parity.cases.sides import MODES, Arrays, on_jax, on_torch, torch_dtype
+from parity.cases.sides import COTANGENT, MODES, on_jax, on_torch, torch_dtype, torch_ref
 from parity.formats import round_to
 
 # sqrt(300) is no power of two, so that a missing rounding shows.
@@ -51,7 +51,6 @@ def _case(
     name: str,
     term: str,
     arrays: Arrays,
-    cotangent: np.ndarray,
     dtype: str,
     expected: dict[str, Tensor],
     *,
@@ -62,25 +61,23 @@ def _case(
     return Case(
         name,
         dtype,
-        lambda: on_jax(
+        lambda: arrays,
+        on_jax(
             lambda token_ids, embedding: jax_input.embed_tokens(
                 token_ids, embedding, dtype=dtype, **options
             ),
-            arrays,
             name=term,
-            cotangent=cotangent,
             jit=jit,
         ),
-        lambda: on_torch(
+        on_torch(
             lambda token_ids, embedding: torch_ref.embed_tokens(
                 token_ids, embedding, dtype=torch_dtype(dtype), **options
             ),
-            arrays,
             name=term,
-            cotangent=cotangent,
         ),
         lambda: expected,
         default=default,
+        batch=("token_ids", COTANGENT, term),
     )
 
 
@@ -112,8 +109,7 @@ def _look_up(
     return _case(
         f"embedding/{term}[{kinds}, {shape}{f'{named}, ' if named else ''}{mode}]",
         term,
-        {"token_ids": token_ids, "embedding": embedding},
-        cotangent,
+        {"token_ids": token_ids, "embedding": embedding, COTANGENT: cotangent},
         dtype,
         {term: output, "gradient/embedding": gradient},
         jit=mode == "jit",
@@ -135,8 +131,7 @@ def _out_of_range(policy: str, mode: str, *, default: bool) -> Case:
     return _case(
         f"embedding/out_of_range[{policy}, {mode}]",
         "rows",
-        {"token_ids": token_ids, "embedding": embedding},
-        cotangent,
+        {"token_ids": token_ids, "embedding": embedding, COTANGENT: cotangent},
         "float32",
         {
             "rows": rounded(rows, "float32"),
@@ -155,15 +150,20 @@ def _hits(param_dtype: str, dtype: str, mode: str, *, default: bool) -> Case:
     exact = np.zeros((4, 2))
     exact[0] = 4_096
     reason = "a sum of 4,096 ones is exact in float32, and a power of two in every format"
-    gradient = Tensor(exact, 0.0, reason, same_bits=True)
+    one_row = "one row is hit by the same cotangent every time"
+    gradient = Tensor(exact, 0.0, reason, same_bits=True, uniform=one_row)
+    rows = rounded(embedding.astype(np.float64)[token_ids], dtype)
     return _case(
         f"embedding/hits[{param_dtype} to {dtype}, {mode}]",
         "rows",
-        {"token_ids": token_ids, "embedding": embedding},
-        round_to(np.ones((4_096, 2)), dtype),
+        {
+            "token_ids": token_ids,
+            "embedding": embedding,
+            COTANGENT: round_to(np.ones((4_096, 2)), dtype),
+        },
         dtype,
         {
-            "rows": rounded(embedding.astype(np.float64)[token_ids], dtype),
+            "rows": replace(rows, uniform=one_row),
             "gradient/embedding": gradient,
         },
         jit=mode == "jit",
@@ -173,32 +173,35 @@ def _hits(param_dtype: str, dtype: str, mode: str, *, default: bool) -> Case:
 
 def _empty(mode: str, *, default: bool) -> Case:
     """Look up nothing: the shape is kept and the gradient is zero."""
-    arrays = {"token_ids": np.zeros((0, 5), np.int32), "embedding": _embedding("float32")}
 
-    def shaped(results: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return {
-            "shape": np.array(results["rows"].shape, np.int64),
-            "gradient/embedding": results["gradient/embedding"],
-        }
+    def shaped(side: Callable[[Arrays], Arrays]) -> Callable[[Arrays], Arrays]:
+        def run(arrays: Arrays) -> Arrays:
+            results = side(arrays)
+            return {
+                "shape": np.array(results["rows"].shape, np.int64),
+                "gradient/embedding": results["gradient/embedding"],
+            }
+
+        return run
 
     inner = _case(
         f"embedding/empty[{mode}]",
         "rows",
-        arrays,
-        np.zeros((0, 5, _WIDTH), np.float32),
+        {
+            "token_ids": np.zeros((0, 5), np.int32),
+            "embedding": _embedding("float32"),
+            COTANGENT: np.zeros((0, 5, _WIDTH), np.float32),
+        },
         "float32",
         {
             "shape": whole(np.array([0, 5, _WIDTH])),
-            "gradient/embedding": Tensor(np.zeros((_VOCAB, _WIDTH)), 0.0, "no terms", True),
+            "gradient/embedding": Tensor(
+                np.zeros((_VOCAB, _WIDTH)), 0.0, "no terms", True, uniform="no token, no gradient"
+            ),
         },
         jit=mode == "jit",
         scale="sqrt",
     )
-    return Case(
-        inner.id,
-        inner.dtype,
-        lambda: shaped(dict(inner.port())),
-        lambda: shaped(dict(inner.reference())),
-        inner.expected,
-        default=default,
+    return replace(
+        inner, port=shaped(inner.port), reference=shaped(inner.reference), default=default, batch=()
     )

@@ -29,9 +29,14 @@ def rounded(exact: Float[np.ndarray, "*shape"], dtype: str) -> Tensor:
     return Tensor(exact, half_ulp(exact, dtype), f"one rounding to {dtype}", same_bits=True)
 
 
-def whole(exact: Integer[np.ndarray, "*shape"]) -> Tensor:
-    """Expect these integers or truth values."""
-    return Tensor(exact, 0.0, "integers are exact", same_bits=True)
+def whole(exact: Integer[np.ndarray, "*shape"], *, uniform: str = "") -> Tensor:
+    """Expect these integers or truth values; ``uniform`` is that of `parity.case.Tensor`."""
+    return Tensor(exact, 0.0, "integers are exact", same_bits=True, uniform=uniform)
+
+
+def holds(properties: int) -> Tensor:
+    """Expect that so many properties hold."""
+    return whole(np.ones(properties, bool), uniform="true for each property that holds")
 
 
 def product(

@@ -13,7 +13,7 @@ from parity.cases import modules
 from parity.cases import problem as problems
 from parity.cases.modules import RATE, Shell
 from parity.cases.problem import Problem, problem
-from parity.cases.sides import key, on_jax, on_torch
+from parity.cases.sides import built, key, on_jax, on_torch
 
 
 def cases() -> Iterator[Case]:
@@ -65,8 +65,9 @@ def _params_alone(padding: str) -> Case:
     return Case(
         f"linen/params_alone[padding {padding}, float32, jit]",
         "float32",
-        lambda: on_jax(_whole(given, constants=False), given.arrays, name="table"),
-        lambda: on_torch(modules.torch_forward(given), given.arrays, name="table"),
+        lambda: given.arrays,
+        on_jax(_whole(given, constants=False), name="table"),
+        built(lambda: on_torch(modules.torch_forward(given), name="table")),
         lambda: {"table": problems.expected(given)["table"]},
     )
 

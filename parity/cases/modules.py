@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
-import torch_ref
-from parity.case import Case, Tensor
+from parity.case import Arrays, Case, Tensor
 from parity.cases import problem as problems
-from parity.cases.expected import FLOATS, whole
+from parity.cases.expected import FLOATS, holds
 from parity.cases.problem import Functions, Problem, problem
-from parity.cases.sides import on_jax, on_torch, once, torch_dtype
+from parity.cases.sides import built, on_jax, torch, torch_dtype, torch_ref
 
 RATE = 0.25
 
@@ -52,13 +50,13 @@ def cases(shell: Shell) -> Iterator[Case]:
 def _terms(shell: Shell, given: Problem, parameters: str, *, default: bool = True) -> Case:
     """Compare the input part term by term, and the look-up and the positions as two modules."""
 
-    def port() -> Mapping[str, np.ndarray]:
+    def port() -> Callable[[Arrays], Arrays]:
         side = Functions(shell.embed(given), shell.forward(given), shell.halves(given))
-        return problems.port(given, side, jit=parameters.endswith("jit"))
+        return problems.port(side, jit=parameters.endswith("jit"))
 
-    def reference() -> Mapping[str, np.ndarray]:
+    def reference() -> Callable[[Arrays], Arrays]:
         side = Functions(_torch_embed(given), torch_forward(given), _torch_halves(given))
-        return problems.reference(given, side)
+        return problems.reference(side)
 
     def expected() -> Mapping[str, Tensor]:
         named = problems.expected(given)
@@ -67,10 +65,12 @@ def _terms(shell: Shell, given: Problem, parameters: str, *, default: bool = Tru
     return Case(
         f"{shell.name}/TransformerInput[{parameters}]",
         given.dtype,
-        port,
-        reference,
+        lambda: given.differentiated,
+        built(port),
+        built(reference),
         expected,
         default=default,
+        batch=problems.BATCH,
     )
 
 
@@ -79,7 +79,7 @@ def _fresh(shell: Shell) -> Case:
     given = problem("float32")
     padding_idx, d_model = given.padding_idx, given.embedding.shape[1]
 
-    def look(embedding: np.ndarray) -> Mapping[str, np.ndarray]:
+    def look(embedding: np.ndarray) -> Arrays:
         drawn = np.delete(embedding, padding_idx, axis=0)
         sigmas = abs(drawn.mean()) * drawn.size**0.5, abs(drawn.std() - 1) * (2 * drawn.size) ** 0.5
         return {
@@ -87,57 +87,48 @@ def _fresh(shell: Shell) -> Case:
             "init/normal": np.array([sigma < 5 for sigma in sigmas]),
         }
 
-    def reference() -> Mapping[str, np.ndarray]:
+    def reference(_: Arrays) -> Arrays:
         torch.manual_seed(0)
         module = torch_ref.TransformerInput(**given.sizes, padding_idx=padding_idx)
         return look(module.embeddings.embedding.detach().numpy())
 
     def expected() -> Mapping[str, Tensor]:
         return {
-            "init/padding": Tensor(np.zeros(d_model), 0.0, "set to zero", same_bits=True),
-            "init/normal": whole(np.array([True, True])),
+            "init/padding": Tensor(
+                np.zeros(d_model), 0.0, "set to zero", True, uniform="it is zero"
+            ),
+            "init/normal": holds(2),
         }
 
     return Case(
         f"{shell.name}/init[float32]",
         "float32",
-        lambda: look(shell.fresh(given)),
+        dict,
+        lambda _: look(shell.fresh(given)),
         reference,
         expected,
     )
 
 
 def _dropout(shell: Shell, dtype: str, *, default: bool) -> Case:
-    """Let the shell draw its mask, and give PyTorch's module the same."""
+    """Let the shell draw its mask; PyTorch's module keeps everything."""
     given = problem(dtype, "nowhere")
-
-    @once
-    def drawn() -> dict[str, np.ndarray]:
-        return on_jax(shell.train(given), given.arrays, name="dropout")
-
-    def reference() -> Mapping[str, np.ndarray]:
-        mask = problems.mask_of(drawn()["dropout"])
-        arrays = {**given.arrays, "dropout_mask": mask}
-        result = on_torch(torch_forward(given, training=True), arrays, name="dropout")
-        return result | {"mask": np.array([True, True])}
-
     return Case(
         f"{shell.name}/dropout[rate {RATE}, {dtype}, jit]",
         dtype,
-        lambda: drawn() | {"mask": problems.draws(drawn()["dropout"], RATE)},
-        reference,
-        lambda: {
-            "dropout": problems.dropped(given, problems.mask_of(drawn()["dropout"]), RATE),
-            "mask": whole(np.array([True, True])),
-        },
+        lambda: given.arrays,
+        problems.drawing(built(lambda: on_jax(shell.train(given), name="dropout")), RATE),
+        problems.keeping(lambda **arrays: torch_forward(given, training=True)(**arrays)),
+        lambda: {"dropout": problems.kept(given, RATE), "mask": problems.DRAWN},
         default=default,
+        drops=("dropout",),
     )
 
 
-def _torch_embed(given: Problem) -> Callable[..., torch.Tensor]:
+def _torch_embed(given: Problem) -> Callable[..., Any]:
     vocab_size, d_model = given.embedding.shape
 
-    def embed(token_ids: torch.Tensor, embedding: torch.Tensor, scale: Any) -> torch.Tensor:
+    def embed(token_ids: Any, embedding: Any, scale: Any) -> Any:
         module = torch_ref.Embeddings(
             vocab_size=vocab_size,
             d_model=d_model,
@@ -150,7 +141,7 @@ def _torch_embed(given: Problem) -> Callable[..., torch.Tensor]:
     return embed
 
 
-def torch_forward(given: Problem, *, training: bool = False) -> Callable[..., torch.Tensor]:
+def torch_forward(given: Problem, *, training: bool = False) -> Callable[..., Any]:
     """Return PyTorch's module as a function."""
     module = torch_ref.TransformerInput(
         **given.sizes,
@@ -159,14 +150,14 @@ def torch_forward(given: Problem, *, training: bool = False) -> Callable[..., to
         dtype=torch_dtype(given.dtype),
     ).train(training)
 
-    def forward(token_ids: torch.Tensor, embedding: torch.Tensor, **rest: Any) -> torch.Tensor:
+    def forward(token_ids: Any, embedding: Any, **rest: Any) -> Any:
         parameters = {"embeddings.embedding": embedding}
         return torch.func.functional_call(module, parameters, (token_ids,), rest)
 
     return forward
 
 
-def _torch_halves(given: Problem) -> Callable[..., torch.Tensor]:
+def _torch_halves(given: Problem) -> Callable[..., Any]:
     embed = _torch_embed(given)
     encode = torch_ref.PositionalEncoding(
         d_model=given.embedding.shape[1], max_len=64, dtype=torch_dtype(given.dtype)

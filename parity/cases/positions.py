@@ -5,10 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 
 import jax_input
-import torch_ref
 from parity.case import Case, Tensor
 from parity.cases.expected import FLOATS, half_ulp, rng, scattered, whole
-from parity.cases.sides import MODES, on_jax, on_torch
+from parity.cases.sides import COTANGENT, MODES, on_jax, on_torch, torch_ref
 from parity.formats import round_to
 
 # Padding on the right, on the left, in gaps, everywhere, nowhere.
@@ -36,51 +35,49 @@ def cases() -> Iterator[Case]:
 
 
 def _ids(offset: int, mode: str, *, default: bool) -> Case:
-    arrays = {"offset": np.array(offset, np.int32)}
     return Case(
         f"positions/ids[offset {offset}, {mode}]",
         "int32",
-        lambda: on_jax(
+        lambda: {"offset": np.array(offset, np.int32)},
+        on_jax(
             lambda offset: jax_input.position_ids(7, offset=offset),
-            arrays,
             name="position_ids",
             jit=mode == "jit",
         ),
-        lambda: on_torch(
-            lambda offset: torch_ref.position_ids(7, offset=int(offset)),
-            arrays,
-            name="position_ids",
-        ),
+        on_torch(lambda offset: torch_ref.position_ids(7, offset=int(offset)), name="position_ids"),
         lambda: {"position_ids": whole(np.arange(offset, offset + 7))},
         default=default,
     )
 
 
 def _mask(padding: str, mask: np.ndarray, mode: str, *, default: bool = True) -> Case:
+    uniform = "" if mask.shape[1] > 1 else "a row of one token starts at 0"
     return Case(
         f"positions/mask[{padding}, {mode}]",
         "int32",
-        lambda: on_jax(
-            jax_input.positions_from_mask, {"mask": mask}, name="mask", jit=mode == "jit"
-        ),
-        lambda: on_torch(torch_ref.positions_from_mask, {"mask": mask}, name="mask"),
-        lambda: {"mask": whole(np.where(mask, np.cumsum(mask, axis=1) - 1, 0))},
+        lambda: {"mask": mask},
+        on_jax(jax_input.positions_from_mask, name="mask", jit=mode == "jit"),
+        on_torch(lambda mask: torch_ref.positions_from_mask(mask), name="mask"),
+        lambda: {"mask": whole(np.where(mask, np.cumsum(mask, axis=1) - 1, 0), uniform=uniform)},
         default=default,
+        batch=("mask",),
     )
 
 
 def _segments(mode: str, *, default: bool) -> Case:
-    arrays = {"segment_ids": np.array([[1, 1, 1, 2, 2, 0, 0], [3, 4, 4, 4, 4, 3, 3]], np.int32)}
+    segment_ids = np.array([[1, 1, 1, 2, 2, 0, 0], [3, 4, 4, 4, 4, 3, 3]], np.int32)
     exact = np.array([[0, 1, 2, 0, 1, 0, 1], [0, 0, 1, 2, 3, 0, 1]])
     return Case(
         f"positions/segments[{mode}]",
         "int32",
-        lambda: on_jax(
-            jax_input.positions_from_segments, arrays, name="segments", jit=mode == "jit"
+        lambda: {"segment_ids": segment_ids},
+        on_jax(jax_input.positions_from_segments, name="segments", jit=mode == "jit"),
+        on_torch(
+            lambda segment_ids: torch_ref.positions_from_segments(segment_ids), name="segments"
         ),
-        lambda: on_torch(torch_ref.positions_from_segments, arrays, name="segments"),
         lambda: {"segments": whole(exact)},
         default=default,
+        batch=("segment_ids", "segments"),
     )
 
 
@@ -89,7 +86,7 @@ def _add(dtype: str, mode: str, *, explicit: bool, default: bool) -> Case:
     random = rng(1)
     x, cotangent = (round_to(random.normal(size=(3, 6, 12)) * 9, dtype) for _ in range(2))
     table = round_to(random.uniform(-1, 1, size=(9, 12)), dtype)
-    arrays = {"x": x, "table": table}
+    arrays = {"x": x, "table": table, COTANGENT: cotangent}
     rows = np.broadcast_to(np.arange(6, dtype=np.int32), (3, 6))
     if explicit:
         rows = random.integers(0, 9, size=(3, 6)).astype(np.int32)
@@ -108,14 +105,10 @@ def _add(dtype: str, mode: str, *, explicit: bool, default: bool) -> Case:
     return Case(
         f"positions/add[{dtype}, {'explicit positions, ' if explicit else ''}{mode}]",
         dtype,
-        lambda: on_jax(
-            jax_input.add_positions,
-            arrays,
-            name="sum",
-            cotangent=cotangent,
-            jit=mode == "jit",
-        ),
-        lambda: on_torch(torch_ref.add_positions, arrays, name="sum", cotangent=cotangent),
+        lambda: arrays,
+        on_jax(jax_input.add_positions, name="sum", jit=mode == "jit"),
+        on_torch(lambda **given: torch_ref.add_positions(**given), name="sum"),
         expected,
         default=default,
+        batch=("x", "positions", COTANGENT, "sum", "gradient/x"),
     )

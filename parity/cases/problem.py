@@ -6,19 +6,22 @@ of zeros, the rows of the position table.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import torch
 
 from parity import exact
-from parity.case import Tensor
-from parity.cases.expected import WIDE, half_ulp, product, rng, rounded, scattered
-from parity.cases.sides import on_jax, on_torch
+from parity.case import Arrays, Tensor
+from parity.cases.expected import WIDE, half_ulp, holds, product, rng, rounded, scattered
+from parity.cases.sides import COTANGENT, on_jax, on_torch, torch
 from parity.formats import round_to
 
+# What has an example along its first axis.
+BATCH = ("token_ids", "positions", COTANGENT, "rows", "scale", "table", "sum", "halves")
+# The draws of a mask are as they should be: its share, and that examples differ.
+DRAWN = holds(2)
 _MASKS = {
     "right": [[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0]],
     "left": [[1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0, 1]],
@@ -50,6 +53,11 @@ class Problem:
         """The arguments by keyword."""
         given = {"token_ids": self.token_ids, "embedding": self.embedding}
         return given if self.positions is None else {**given, "positions": self.positions}
+
+    @property
+    def differentiated(self) -> dict[str, np.ndarray]:
+        """The arguments, and a random cotangent of the result."""
+        return {**self.arrays, COTANGENT: self.cotangent}
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -91,7 +99,7 @@ def expected(problem: Problem) -> dict[str, Tensor]:
         problem.cotangent.astype(np.float64) * factor,
     )
     scale = product(rows, factor, problem.dtype)
-    return {
+    named = {
         "rows": rounded(rows, problem.dtype),
         "scale": scale,
         "table": rounded(table, problem.dtype),
@@ -100,6 +108,13 @@ def expected(problem: Problem) -> dict[str, Tensor]:
             problem.token_ids, terms, len(problem.embedding), "float32"
         ),
     }
+    if problem.positions is None:
+        named["table"] = replace(named["table"], uniform="every row counts from 0")
+    if np.all(problem.token_ids == problem.padding_idx):
+        named = {
+            name: replace(term, uniform="every token is padding") for name, term in named.items()
+        }
+    return named
 
 
 def _sum(scale: Tensor, table: Tensor, dtype: str) -> Tensor:
@@ -109,14 +124,14 @@ def _sum(scale: Tensor, table: Tensor, dtype: str) -> Tensor:
     return Tensor(values, ceiling, "the roundings of both terms and of their sum", True)
 
 
-def dropped(problem: Problem, mask: np.ndarray, rate: float) -> Tensor:
-    """Return what is left of the sum where the mask keeps it."""
-    kept = expected(problem)["sum"]
+def kept(problem: Problem, rate: float) -> Tensor:
+    """Return what dropout makes of the sum where it keeps it."""
+    whole = expected(problem)["sum"]
     factor = 1 / (1 - rate)
-    values = np.where(mask, kept.exact * factor, 0.0)
-    ceiling = kept.ceiling * factor * (1 + 3 * WIDE) + 3 * WIDE * np.abs(values)
+    values = whole.exact * factor
+    ceiling = whole.ceiling * factor * (1 + 3 * WIDE) + 3 * WIDE * np.abs(values)
     ceiling = ceiling + half_ulp(np.abs(values) + ceiling, problem.dtype)
-    return Tensor(values, np.where(mask, ceiling, 0.0), "those of the sum, and of a product", True)
+    return Tensor(values, ceiling, "those of the sum, and of a product", True)
 
 
 @dataclass(frozen=True)
@@ -145,13 +160,11 @@ class Functions:
         return named
 
 
-def port(problem: Problem, side: Functions, *, jit: bool = True) -> dict[str, np.ndarray]:
-    """Run a JAX side, term by term, in one program."""
+def port(side: Functions, *, jit: bool = True) -> Callable[[Arrays], Arrays]:
+    """Return what runs a JAX side, term by term, in one program."""
     return on_jax(
         side.whole,
-        problem.arrays,
         name="sum",
-        cotangent=problem.cotangent,
         others=lambda embedding, **rest: side.terms(
             embedding=embedding, zeros=jnp.zeros_like(embedding), **rest
         ),
@@ -159,13 +172,11 @@ def port(problem: Problem, side: Functions, *, jit: bool = True) -> dict[str, np
     )
 
 
-def reference(problem: Problem, side: Functions) -> dict[str, np.ndarray]:
-    """Run a PyTorch side, term by term."""
+def reference(side: Functions) -> Callable[[Arrays], Arrays]:
+    """Return what runs a PyTorch side, term by term."""
     return on_torch(
         side.whole,
-        problem.arrays,
         name="sum",
-        cotangent=problem.cotangent,
         others=lambda embedding, **rest: side.terms(
             embedding=embedding, zeros=torch.zeros_like(embedding), **rest
         ),
@@ -178,13 +189,25 @@ def table_of(problem: Problem) -> np.ndarray:
     return round_to(rows, problem.dtype)
 
 
-def mask_of(dropped: np.ndarray) -> np.ndarray:
-    """Return which elements dropout kept. A zero that it kept may count as dropped: it is zero."""
-    return dropped != 0
+def drawing(side: Callable[[Arrays], Arrays], rate: float) -> Callable[[Arrays], Arrays]:
+    """Return what also says how a JAX side drew what it dropped: see ``DRAWN``."""
+
+    def run(arrays: Arrays) -> Arrays:
+        dropped = side(arrays)["dropout"]
+        mask = dropped != 0
+        sigma = (rate * (1 - rate) / mask.size) ** 0.5
+        share = abs(mask.mean() - (1 - rate)) < 5 * sigma
+        return {"dropout": dropped, "mask": np.array([share, (mask[0] != mask[1]).any()])}
+
+    return run
 
 
-def draws(dropped: np.ndarray, rate: float) -> np.ndarray:
-    """Say whether the kept share is within 5 sigma, and whether two examples differ."""
-    mask = mask_of(dropped)
-    sigma = (rate * (1 - rate) / mask.size) ** 0.5
-    return np.array([abs(mask.mean() - (1 - rate)) < 5 * sigma, bool((mask[0] != mask[1]).any())])
+def keeping(forward: Callable[..., Any]) -> Callable[[Arrays], Arrays]:
+    """Return what runs a PyTorch side in training, with a mask that keeps everything."""
+
+    def run(arrays: Arrays) -> Arrays:
+        shape = (*arrays["token_ids"].shape, arrays["embedding"].shape[1])
+        masked = {**arrays, "dropout_mask": np.ones(shape, bool)}
+        return {**on_torch(forward, name="dropout")(masked), "mask": DRAWN.exact}
+
+    return run

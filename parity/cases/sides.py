@@ -1,19 +1,44 @@
 """Run one function on either side: its output, and its gradients for a given cotangent."""
 
+import functools
+import importlib
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 
-from parity.frameworks import jax_side, torch_side
+from parity.case import Arrays
+from parity.frameworks import jax_side
 
-Arrays = Mapping[str, np.ndarray]
+if TYPE_CHECKING:
+    import torch
+
+    import torch_ref
+    from torch_ref import published
+else:
+
+    class _AtFirstUse:
+        """A module that is loaded when it is used: cases are replayed where PyTorch is absent."""
+
+        def __init__(self, name: str) -> None:
+            self._name = name
+
+        def __getattr__(self, attribute: str) -> Any:
+            return getattr(importlib.import_module(self._name), attribute)
+
+    torch = _AtFirstUse("torch")
+    torch_ref = _AtFirstUse("torch_ref")
+    published = _AtFirstUse("torch_ref.published")
+
 MODES = ("jit", "eager")
-Result = TypeVar("Result")
+COTANGENT = "cotangent"
+
+__all__ = [
+    *("COTANGENT", "MODES", "built", "key", "on_jax", "on_torch"),
+    *("published", "torch", "torch_dtype", "torch_ref"),
+]
 
 
 def key(seed: int) -> jax.Array:
@@ -21,52 +46,26 @@ def key(seed: int) -> jax.Array:
     return jax.random.key(seed, impl="rbg")
 
 
-def once(compute: Callable[[], Result]) -> Callable[[], Result]:
-    """Return a function that computes at its first call only.
-
-    Later calls return the same result, or raise the same exception: by that the runner knows that
-    a reference failed for want of what the port should have drawn.
-    """
-    done: Future[Result] = Future()
-
-    def get() -> Result:
-        if not done.done():
-            try:
-                done.set_result(compute())
-            except Exception as error:
-                done.set_exception(error)
-        return done.result()
-
-    return get
-
-
 def on_jax(
     function: Callable[..., Any],
-    arrays: Arrays,
     *,
     name: str = "output",
-    cotangent: np.ndarray | None = None,
     others: Callable[..., Mapping[str, Any]] | None = None,
     jit: bool = True,
-) -> dict[str, np.ndarray]:
-    """Call a JAX function of keyword arrays.
+) -> Callable[[Arrays], dict[str, np.ndarray]]:
+    """Return what calls a JAX function of keyword arrays.
 
     Args:
-      function: takes ``arrays`` by keyword and returns one array.
-      arrays: what it is given.
+      function: takes arrays by keyword and returns one array.
       name: what the output is called.
-      cotangent: of the output; with it the gradient of every floating argument is returned as
-        ``gradient/<argument>``.
       others: takes the same and returns further arrays by name, which are not differentiated. One
         program computes all of them, since compiling is what takes the time.
       jit: whether it is compiled, which also makes its arguments traced.
 
     Returns:
-      The output, the others and the gradients, by name.
+      Of the arrays by name: the output, the others, and where "cotangent" is among the arrays, the
+      gradient of every other floating one as ``gradient/<array>``.
     """
-    given = {key: jax_side.from_numpy(array) for key, array in arrays.items()}
-    real = {key: value for key, value in given.items() if jnp.issubdtype(value.dtype, jnp.floating)}
-    fixed = {key: value for key, value in given.items() if key not in real}
 
     def call(fixed: Any, real: Any, cotangent: Any) -> dict[str, Any]:
         further = {} if others is None else dict(others(**fixed, **real))
@@ -77,38 +76,60 @@ def on_jax(
         named = {f"gradient/{key}": gradient for key, gradient in gradients.items()}
         return {name: output, **further, **named}
 
-    given_cotangent = None if cotangent is None else jax_side.from_numpy(cotangent)
-    results = (jax.jit(call) if jit else call)(fixed, real, given_cotangent)
-    return {key: jax_side.to_numpy(value) for key, value in results.items()}
+    program = jax.jit(call) if jit else call
+
+    def run(arrays: Arrays) -> dict[str, np.ndarray]:
+        fixed = {key: jax_side.from_numpy(array) for key, array in arrays.items()}
+        cotangent = fixed.pop(COTANGENT, None)
+        floats = [key for key, value in fixed.items() if jnp.issubdtype(value.dtype, jnp.floating)]
+        real = {key: fixed.pop(key) for key in floats}
+        results = program(fixed, real, cotangent)
+        return {key: jax_side.to_numpy(value) for key, value in results.items()}
+
+    return run
 
 
 def on_torch(
     function: Callable[..., Any],
-    arrays: Arrays,
     *,
     name: str = "output",
-    cotangent: np.ndarray | None = None,
     others: Callable[..., Mapping[str, Any]] | None = None,
-) -> dict[str, np.ndarray]:
-    """Call a PyTorch function of keyword tensors, as ``on_jax`` calls the other side."""
-    given = {key: torch_side.from_numpy(array) for key, array in arrays.items()}
-    real = {key: value for key, value in given.items() if value.is_floating_point()}
-    with torch.no_grad():
-        results = {} if others is None else dict(others(**given))
-    if cotangent is not None:
-        for value in real.values():
-            value.requires_grad_()
-    results[name] = function(**given)
-    if cotangent is not None:
-        # That a scalar's gradient is given saves PyTorch from loading SymPy, half a second.
-        (results[name] * torch_side.from_numpy(cotangent)).sum().backward()
-        for key, value in real.items():
-            gradient = torch.zeros_like(value) if value.grad is None else value.grad
-            results[f"gradient/{key}"] = gradient
-    return {key: torch_side.to_numpy(value) for key, value in results.items()}
+) -> Callable[[Arrays], dict[str, np.ndarray]]:
+    """Return what calls a PyTorch function of keyword tensors, as ``on_jax`` does the other side's.
+
+    Nothing of PyTorch is loaded before that is called.
+    """
+
+    def run(arrays: Arrays) -> dict[str, np.ndarray]:
+        from parity.frameworks import torch_side
+
+        given = {key: torch_side.from_numpy(array) for key, array in arrays.items()}
+        cotangent = given.pop(COTANGENT, None)
+        real = {key: value for key, value in given.items() if value.is_floating_point()}
+        with torch.no_grad():
+            results = {} if others is None else dict(others(**given))
+        if cotangent is not None:
+            for value in real.values():
+                value.requires_grad_()
+        results[name] = function(**given)
+        if cotangent is not None:
+            # That a scalar's gradient is given saves PyTorch from loading SymPy, half a second.
+            (results[name] * cotangent).sum().backward()
+            for key, value in real.items():
+                gradient = torch.zeros_like(value) if value.grad is None else value.grad
+                results[f"gradient/{key}"] = gradient
+        return {key: torch_side.to_numpy(value) for key, value in results.items()}
+
+    return run
 
 
-def torch_dtype(name: str) -> torch.dtype:
+def built(build: Callable[[], Callable[[Arrays], Arrays]]) -> Callable[[Arrays], Arrays]:
+    """Return a side that is made when it is first called, so that one program serves all calls."""
+    made = functools.cache(build)
+    return lambda arrays: made()(arrays)
+
+
+def torch_dtype(name: str) -> "torch.dtype":
     """Return PyTorch's dtype of a name."""
     dtype = getattr(torch, name)
     assert isinstance(dtype, torch.dtype)

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from parity.coverage import Coverage
 from parity.rows import Row, Skip
@@ -58,25 +55,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[TextIO]:
-    """Open a file that has its name only once it is whole.
-
-    If what is inside raises, an interrupt included, a file that was there stays as it was.
-
-    Args:
-      path: in a folder that exists.
-    """
-    path = path.resolve()  # else a link would be replaced, not what it points to
-    # Short whatever the name: with more added to it, a long one would be too long.
-    temporary = path.with_name(f".parity-{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -86,7 +86,7 @@ class Text:
         return captured.get()
 
 
-_BRIEF = ("python", "jax", "jax devices", "jax x64", "jax matmul precision", "torch")
+_BRIEF = ("python", "jax", "jax devices", "jax x64", "jax matmul precision", "torch", "reference")
 
 
 def _details(row: Row) -> Iterator[str]:

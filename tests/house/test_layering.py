@@ -25,7 +25,10 @@ MAY_IMPORT = {
     "parity/report/text.py": {"rich"},
     "parity/frameworks/jax_side.py": {"jax", "ml_dtypes"},
     "parity/frameworks/torch_side.py": {"torch", "ml_dtypes"},
+    "parity/frameworks/torch_record_side.py": {"torch"},
+    "parity/recording.py": {"safetensors"},
     "parity/cases/": {"jax", "flax", "torch", "jax_input", "torch_ref"},
+    "parity/cases/stepping.py": {"jax", "optax", "torch"},
     "parity/cases/minilm.py": {
         *("jax", "flax", "torch", "jax_input", "torch_ref"),
         *("safetensors", "tokenizers"),

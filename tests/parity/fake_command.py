@@ -23,25 +23,30 @@ def case(
     dtype="float32",
     needs=(),
     default=True,
+    inputs=None,
+    uniform="",
+    **more,
 ):
-    """Compare two given arrays."""
-    tensor = Tensor(exact, ceiling, "made for a test", same_bits)
+    """Compare two given arrays, or what two functions make of the inputs."""
+    tensor = Tensor(exact, ceiling, "made for a test", same_bits, uniform=uniform)
     return Case(
         case_id,
         dtype,
+        lambda: inputs or {},
         functools.partial(give, ours),
         functools.partial(give, theirs),
         lambda: {"rows": tensor},
         default=default,
         needs=needs,
+        **more,
     )
 
 
-def give(values):
+def give(values, inputs):
     """Return an array under the name of a tensor, or raise what was given instead."""
     if isinstance(values, BaseException):
         raise values
-    return {"rows": values() if callable(values) else values}
+    return {"rows": values(**inputs) if callable(values) else values}
 
 
 def slow():

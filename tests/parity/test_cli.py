@@ -98,7 +98,8 @@ def test_a_device_that_is_not_there_is_not_run(command):
 
 
 def test_what_is_required_turns_a_skip_into_a_failure(command, monkeypatch):
-    monkeypatch.setattr("parity.session.missing", lambda name: f"no {name} here")
+    absent = {"models": "no models here", "tpu": "no tpu here"}
+    monkeypatch.setattr("parity.session.missing", lambda name: absent.get(name, ""))
     code, out, _ = command("good", "--require", "models,tpu")
     assert code == 2
     assert "required, and not there: models (no models here)" in out

@@ -3,7 +3,7 @@
 import pytest
 
 from parity.coverage import Coverage, sentences
-from parity.rows import RAISED, Row, Skip
+from parity.rows import RAISED, VACUOUS, Row, Skip
 
 
 def row(passed=True, verdict="same bits", elements=3, case="a/b"):
@@ -19,7 +19,7 @@ def row(passed=True, verdict="same bits", elements=3, case="a/b"):
 
 
 GOOD, BAD, RAISES = row(), row(False, "the port is off"), row(False, RAISED, 0)
-EMPTY = row(elements=0)
+VACANT = row(False, f"{VACUOUS}: there are no elements", 0)
 MISSING = row(False, "missing on the side of torch", 0)
 SKIP = Skip("a/b", "torch", "no torch")
 
@@ -35,15 +35,17 @@ def covered(*records, required=None):
     ("records", "code"),
     [
         ([GOOD], 0),
-        ([GOOD, SKIP, EMPTY], 0),
+        ([GOOD, SKIP], 0),
+        ([GOOD, VACANT], 3),
+        ([BAD, VACANT], 1),
         ([GOOD, BAD], 1),
         ([MISSING], 1),
         ([GOOD, RAISES], 2),
         ([BAD, RAISES], 2),
         ([], 3),
         ([SKIP], 3),
-        ([EMPTY], 3),
-        ([SKIP, EMPTY], 3),
+        ([VACANT], 3),
+        ([SKIP, VACANT], 3),
     ],
 )
 def test_the_exit_code_says_how_a_run_ended(records, code):
@@ -59,9 +61,9 @@ def test_what_is_required_and_not_there_is_2(records):
 
 def test_everything_is_counted_and_said():
     skips = (Skip(name, "torch", "no torch") for name in ("e/f", "g/h"))
-    coverage = covered(GOOD, BAD, EMPTY, row(False, RAISED, 0, "c/d"), *skips)
+    coverage = covered(GOOD, BAD, VACANT, row(False, RAISED, 0, "c/d"), *skips)
     assert sentences(coverage) == [
-        "2 tensors compared: 1 passed, 1 failed, 1 empty, 1 of 4 cases raised",
+        "2 tensors compared: 1 passed, 1 failed, 1 not worth comparing, 1 of 4 cases raised",
         "NOT RUN: 2 of 4 cases (torch: no torch)",
     ]
 

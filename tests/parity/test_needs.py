@@ -35,27 +35,6 @@ def test_whether_torch_is_there_is_answered_by_importing_it(python, error, said)
     assert python(code, "torch").stdout.strip() == f"{said}; pip install 'jax-input[torch]'"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"), [([], 3), (["--require", "torch"], 2), (["--list"], 3)]
-)
-def test_without_torch_nothing_is_compared_and_that_is_said(python, arguments, code):
-    """The suite's own case files import it; so no case can even be listed."""
-    script = (
-        BLOCKED.format(error="ImportError('no torch here')")
-        + f"""
-def source():
-    import torch
-    yield
-from parity.cli import main
-sys.exit(main(["run", *{arguments}], source=source))
-"""
-    )
-    done = python(script, "torch")
-    assert done.returncode == code
-    assert "no torch here; pip install 'jax-input[torch]'" in done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_a_package_of_the_models_that_is_not_there_is_named(python):
     code = BLOCKED.format(error="ModuleNotFoundError(f'No module named {name!r}')")
     done = python(code + "from parity.needs import missing; print(missing('models'))", "tokenizers")

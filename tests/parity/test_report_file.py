@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from parity.report import jsonlines
+from parity.whole_file import whole_file
 
 
 def test_a_file_has_its_name_only_once_it_is_whole(tmp_path):
     path = tmp_path / "report.jsonl"
-    with jsonlines.whole_file(path) as stream:
-        stream.write("one\n")
+    with whole_file(path) as stream:
+        stream.write(b"one\n")
         stream.flush()
         assert not path.exists()
     assert path.read_text() == "one\n"
@@ -25,8 +25,8 @@ def test_a_file_that_was_there_survives_an_interrupt(tmp_path, error):
     path.write_text("old\n")
 
     def interrupted():
-        with jsonlines.whole_file(path) as stream:
-            stream.write("new\n")
+        with whole_file(path) as stream:
+            stream.write(b"new\n")
             raise error
 
     with pytest.raises(error):
@@ -38,16 +38,16 @@ def test_a_file_that_was_there_survives_an_interrupt(tmp_path, error):
 def test_a_link_stays_and_what_it_points_to_is_written(tmp_path):
     target, link = tmp_path / "target", tmp_path / "link"
     link.symlink_to("target")
-    with jsonlines.whole_file(link) as stream:
-        stream.write("one\n")
+    with whole_file(link) as stream:
+        stream.write(b"one\n")
     assert link.is_symlink()
     assert target.read_text() == "one\n"
 
 
 def test_a_file_may_have_the_longest_name(tmp_path):
     path = tmp_path / ("r" * 255)
-    with jsonlines.whole_file(path) as stream:
-        stream.write("one\n")
+    with whole_file(path) as stream:
+        stream.write(b"one\n")
     assert path.read_text() == "one\n"
 
 

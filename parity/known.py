@@ -1,0 +1,108 @@
+"""Differences that are accepted: each with its reason, its bound and the day it was measured.
+
+An entry that is exceeded fails, and so does one that no longer occurs: the list can only shrink.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from parity.rows import Row
+from parity.usage import UsageError
+
+OWN = Path(__file__).with_name("known.toml")
+
+
+@dataclass(frozen=True)
+class Known:
+    """One accepted difference.
+
+    Attributes:
+      case: id.
+      tensor: its name.
+      side: which side is off: "port" or "reference".
+      bound: the greatest absolute error of that side that is accepted.
+      reason: why it is.
+      date: when it was measured.
+      device: platform that it is about; "" for all.
+    """
+
+    case: str
+    tensor: str
+    side: str
+    bound: float
+    reason: str
+    date: datetime.date
+    device: str = ""
+
+
+def load(path: Path = OWN) -> tuple[Known, ...]:
+    """Read a list of accepted differences: a ``[[difference]]`` each, with the fields of `Known`.
+
+    Raises:
+      UsageError: if it can't be read, or an entry is not one.
+    """
+    try:
+        entries = tomllib.loads(path.read_text(encoding="utf-8")).get("difference", [])
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--known must be a TOML file; {str(path)!r}: {error}") from error
+    if not isinstance(entries, list):
+        raise UsageError(f"{path}: `difference` must be [[difference]] tables")
+    found = tuple(_known(path, number, entry) for number, entry in enumerate(entries, 1))
+    places = [(entry.case, entry.tensor, entry.device) for entry in found]
+    if twice := {place for place in places if places.count(place) > 1}:
+        raise UsageError(f"{path}: {sorted(twice)[0]} is listed twice")
+    return found
+
+
+def _known(path: Path, number: int, entry: Any) -> Known:
+    kinds = {field.name: field for field in fields(Known)}
+    needed = set(kinds) - {"device"}
+    if not isinstance(entry, dict) or not needed <= set(entry) <= set(kinds):
+        raise UsageError(
+            f"{path}: difference {number} must have {', '.join(sorted(needed))}, and may have "
+            f"device; got {', '.join(sorted(entry)) if isinstance(entry, dict) else entry!r}"
+        )
+    bound = entry["bound"]
+    texts = all(isinstance(entry[name], str) for name in ("case", "tensor", "reason"))
+    if not texts or not entry["reason"].strip() or entry["side"] not in ("port", "reference"):
+        raise UsageError(
+            f"{path}: difference {number}: case, tensor and reason must be texts, side "
+            f"'port' or 'reference'; got {entry}"
+        )
+    if type(bound) not in (int, float) or not 0 < bound < math.inf:
+        raise UsageError(f"{path}: difference {number}: bound must be above 0, got {bound!r}")
+    if type(entry["date"]) is not datetime.date:
+        raise UsageError(f"{path}: difference {number}: date must be one, got {entry['date']!r}")
+    return Known(**entry)
+
+
+def accepted(row: Row, known: Iterable[Known]) -> Row:
+    """Let a listed difference pass; fail one that is larger than listed, or gone.
+
+    Args:
+      row: the verdict on a tensor.
+      known: what is listed.
+    """
+    about = (row.case, row.tensor)
+    listed = [k for k in known if (k.case, k.tensor) == about and k.device in ("", row.device)]
+    if not listed or row.limit is None:
+        return row
+    entry = listed[-1]
+    if row.side == "":
+        words = "a known difference no longer occurs: take it off the list"
+        return replace(row, passed=False, verdict=words, notes=(*row.notes, entry.reason))
+    error = row.port_error if row.side == "port" else row.reference_error
+    if row.side != entry.side or error is None:
+        return row
+    notes = (*row.notes, f"known since {entry.date}: {entry.reason}")
+    if not error <= entry.bound:
+        words = f"{row.verdict}: by {error:.2g}, known is {entry.bound:.2g}"
+        return replace(row, passed=False, verdict=words, notes=notes)
+    return replace(row, passed=True, verdict=f"known: {row.verdict}", notes=notes)

@@ -1,0 +1,125 @@
+"""``parity.record``: what anyone's PyTorch reference computes, in one file that travels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parity import environment, recording
+from parity.formats import fits_float32
+from parity.needs import missing
+from parity.trees import to_array
+
+KIND = "model"
+
+
+def record(
+    reference: Callable[..., Any],
+    inputs: Any,
+    path: str | Path,
+    *,
+    training: bool = False,
+    optimizer: Callable[[Any], Any] | None = None,
+    steps: int = 1,
+    seed: int = 0,
+    max_bytes: int | None = None,
+) -> str:
+    """Run a PyTorch reference, and write what a port of it can be held against.
+
+    `parity.recording.read` gives it back where there is no PyTorch, by name: ``inputs/``,
+    ``weights/`` (parameters and buffers), ``outputs/``, ``taps/`` (what each submodule returns),
+    ``cotangents/`` (normal, one for each output), ``gradients/`` (of the sum of outputs times
+    cotangents, by parameter, and ``inputs/`` of the floating inputs), ``masks/`` (True where a
+    dropout module kept), ``float64/`` (outputs, taps and gradients of the same in float64), and
+    ``steps/1/`` and so on: gradients, parameters and state of an optimizer.
+
+    Args:
+      reference: a module, or a function of tensors. It is copied to the CPU, and stays as it is.
+      inputs: an array or tensor, a tuple of them, or a dict by keyword.
+      path: of the file; one that is there is replaced once the new one is whole.
+      training: whether a module runs in training mode. Dropout in float64 has the same masks,
+        where it is a module of `torch.nn`.
+      optimizer: makes one from the parameters: ``lambda p: torch.optim.Adam(p, 1e-3)``.
+      steps: how many steps of it.
+      seed: of what the reference draws, of cotangents, and of which elements are kept.
+      max_bytes: of all arrays together. Above that, taps are sampled: ``indices/`` says which
+        elements of the flattened array are kept, the manifest's "shapes" what shape it had.
+
+    Returns:
+      The SHA-256 of the recording.
+
+    Raises:
+      ImportError: if PyTorch is not there.
+      TypeError: if the inputs are no arrays, or the reference returns no tensors of PyTorch.
+      ValueError: if all but the taps is more than ``max_bytes``.
+    """
+    if reason := missing("torch"):
+        raise ImportError(f"`parity.record` runs the reference, which needs PyTorch: {reason}")
+    from parity.frameworks import torch_record_side
+
+    named = _named(inputs)
+    found = torch_record_side.run(reference, named, training=training, seed=seed)
+    if optimizer is not None:
+        cotangents = {name: found[name] for name in found if name.startswith("cotangents/")}
+        found |= torch_record_side.steps(
+            reference, named, cotangents, optimizer, steps, training=training, seed=seed
+        )
+    doubtful = sorted(
+        name for name in found if name.startswith("float64/") and _is_doubtful(found[name])
+    )
+    shapes = {} if max_bytes is None else _sample(found, max_bytes, seed)
+    facts = environment.installed() | environment.running(load=True)
+    manifest = {
+        "kind": KIND,
+        "made_by": {"torch": facts["torch"]},
+        "environment": facts,
+        "training": training,
+        "seed": seed,
+        "shapes": shapes,
+        "computed in float32": doubtful,
+    }
+    return recording.write(Path(path), found, manifest)
+
+
+def _named(inputs: Any) -> dict[str, np.ndarray]:
+    if not isinstance(inputs, Mapping):
+        places = inputs if isinstance(inputs, tuple) else (inputs,)
+        inputs = {str(place): value for place, value in enumerate(places)}
+    return {str(name): to_array(value, f"`inputs` {name}") for name, value in inputs.items()}
+
+
+def _is_doubtful(array: np.ndarray) -> bool:
+    """Say whether all values fit float32, as where a float32 buffer has been cast to float64."""
+    return array.dtype == np.float64 and bool(array.any()) and fits_float32(array)
+
+
+def _sample(found: dict[str, np.ndarray], max_bytes: int, seed: int) -> dict[str, list[int]]:
+    """Keep as many elements of each tap as there is room for; return the shapes they had."""
+    taps = [name for name in found if name.startswith("taps/")]
+    fixed = sum(array.nbytes for name, array in found.items() if "taps/" not in name)
+    # Of a tap: its own elements, those of the companion in float64, and their indices.
+    sizes = {name: found[name].nbytes + found[f"float64/{name}"].nbytes for name in taps}
+    if fixed + sum(sizes.values()) <= max_bytes:
+        return {}
+    room = (max_bytes - fixed) // max(len(taps), 1)
+    if room < 0 or not taps:
+        raise ValueError(
+            f"`max_bytes` is {max_bytes:,}, and what is never sampled takes {fixed:,}. "
+            "Give a smaller input, or more bytes."
+        )
+    shapes, random = {}, np.random.default_rng(seed)
+    for name in taps:
+        array, wide = found[name], found[f"float64/{name}"]
+        if sizes[name] <= room:
+            continue
+        kept = room // (array.itemsize + wide.itemsize + 8)
+        indices = np.sort(random.choice(array.size, size=kept, replace=False))
+        shapes[name] = list(array.shape)
+        found[name], found[f"float64/{name}"] = (
+            side.reshape(-1)[indices] for side in (array, wide)
+        )
+        found[name.replace("taps/", "indices/", 1)] = indices.astype(np.int64)
+    return shapes
