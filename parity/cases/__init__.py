@@ -10,6 +10,7 @@ CONCEPTS = (
     "sinusoidal",
     "embedding",
     "inputs",
+    "gradients",
     "optimizers",
     "linen",
     "nnx",
