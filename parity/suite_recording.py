@@ -177,7 +177,7 @@ def _is_entry(entry: Any) -> bool:
         lists
         and bool(entry["reference"])
         and isinstance(floors, dict)
-        and all(isinstance(floor, float) for floor in floors.values())
+        and all(isinstance(floor, float) and floor >= 0 for floor in floors.values())
     )
 
 
