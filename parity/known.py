@@ -49,11 +49,12 @@ def load(path: Path = OWN) -> tuple[Known, ...]:
       UsageError: if it can't be read, or an entry is not one.
     """
     try:
-        entries = tomllib.loads(path.read_text(encoding="utf-8")).get("difference", [])
+        listed = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"--known must be a TOML file; {str(path)!r}: {error}") from error
-    if not isinstance(entries, list):
-        raise UsageError(f"{path}: `difference` must be [[difference]] tables")
+    entries = listed.pop("difference", [])
+    if listed or not isinstance(entries, list):
+        raise UsageError(f"{path}: must be [[difference]] tables; got {', '.join(listed)}")
     found = tuple(_known(path, number, entry) for number, entry in enumerate(entries, 1))
     places = [(entry.case, entry.tensor, entry.device) for entry in found]
     if twice := {place for place in places if places.count(place) > 1}:
@@ -67,13 +68,13 @@ def _known(path: Path, number: int, entry: Any) -> Known:
     if not isinstance(entry, dict) or not needed <= set(entry) <= set(kinds):
         raise UsageError(
             f"{path}: difference {number} must have {', '.join(sorted(needed))}, and may have "
-            f"device; got {', '.join(sorted(entry)) if isinstance(entry, dict) else entry!r}"
+            f"device; got {', '.join(sorted(entry)) if isinstance(entry, dict) else entry}"
         )
     bound = entry["bound"]
-    texts = all(isinstance(entry[name], str) for name in ("case", "tensor", "reason"))
+    texts = all(isinstance(entry[name], str) for name in entry.keys() - {"bound", "date"})
     if not texts or not entry["reason"].strip() or entry["side"] not in ("port", "reference"):
         raise UsageError(
-            f"{path}: difference {number}: case, tensor and reason must be texts, side "
+            f"{path}: difference {number}: case, tensor, device and reason must be texts, side "
             f"'port' or 'reference'; got {entry}"
         )
     if type(bound) not in (int, float) or not 0 < bound < math.inf:

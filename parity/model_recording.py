@@ -53,13 +53,15 @@ def record(
 
     Raises:
       ImportError: if PyTorch is not there.
-      TypeError: if the inputs are no arrays, or the reference returns no tensors of PyTorch.
-      ValueError: if all but the taps is more than ``max_bytes``.
+      TypeError: if the inputs are no arrays, the reference returns no tensors of PyTorch, or a
+        function is to be optimized.
+      ValueError: if all but the taps is more than ``max_bytes``, or ``steps`` below 1.
     """
     if reason := missing("torch"):
         raise ImportError(f"`parity.record` runs the reference, which needs PyTorch: {reason}")
     from parity.frameworks import torch_record_side
 
+    _require(reference, optimizer, steps)
     named = _named(inputs)
     found = torch_record_side.run(reference, named, training=training, seed=seed)
     if optimizer is not None:
@@ -82,6 +84,17 @@ def record(
         "computed in float32": doubtful,
     }
     return recording.write(Path(path), found, manifest)
+
+
+def _require(reference: Any, optimizer: Any, steps: Any) -> None:
+    if not callable(reference):
+        raise TypeError(
+            f"`reference` must be a module or a function, got {type(reference).__name__}."
+        )
+    if optimizer is not None and not hasattr(reference, "parameters"):
+        raise TypeError("`optimizer` needs a module: a function has no parameters.")
+    if type(steps) is not int or steps < 1:
+        raise ValueError(f"`steps` must be at least 1, got {steps!r}.")
 
 
 def _named(inputs: Any) -> dict[str, np.ndarray]:

@@ -70,10 +70,11 @@ def steps(
     """
     model = _copy(reference, training)
     made = optimizer(model.parameters())
-    torch.manual_seed(seed)
     for step in range(1, count + 1):
         made.zero_grad()
-        outputs = _outputs(_called(model, {n: from_numpy(array) for n, array in inputs.items()}))
+        with _seeded(seed):
+            given = {name: from_numpy(array) for name, array in inputs.items()}
+            outputs = _outputs(_called(model, given))
         _pull_back(outputs, cotangents)
         for name, parameter in model.named_parameters():
             if parameter.grad is not None:
@@ -90,6 +91,14 @@ def _copy(reference: Any, training: bool) -> Any:
     if not isinstance(reference, nn.Module):
         return reference
     return copy.deepcopy(reference).cpu().train(training)
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Draw from a seed inside, and leave the caller's generator where it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 def _widened(value: Tensor) -> Tensor:
@@ -111,8 +120,7 @@ def _differentiated(
         value.requires_grad_(value.is_floating_point())
     if isinstance(model, nn.Module):
         model.zero_grad()
-    torch.manual_seed(seed)
-    with _tapped(model, drawn, replayed) as taps:
+    with _tapped(model, drawn, replayed) as taps, _seeded(seed):
         outputs = _outputs(_called(model, real))
     named = {f"outputs/{name}": to_numpy(value) for name, value in outputs.items()}
     named |= {f"taps/{name}": array for name, array in taps.items()}
