@@ -253,3 +253,19 @@ def test_a_reference_that_differs_from_run_to_run_says_so_in_its_recording(fakes
     recorder.add(fakes.GOOD, fakes.GOOD.reference({}), {"rows": 0.5})
     recorder.write()
     assert replay(tmp_path).reference(fakes.GOOD)[1] == {"rows": 0.5}
+
+
+def test_without_torch_nothing_can_be_recorded(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("parity.session.missing", lambda name: f"no {name} here")
+    code, out, err = command("good", "--record", str(tmp_path / "new"))
+    assert (code, out) == (2, "")
+    assert err == "parity: --record needs the reference: torch: no torch here\n"
+
+
+def test_a_side_that_is_absent_is_no_difference(fakes, command, monkeypatch):
+    """Where the shipped recordings stand in, a case that is not among them is not run."""
+    monkeypatch.setattr("parity.session.missing", lambda name: f"no {name} here")
+    code, _, err = command("good")
+    assert code == 3
+    assert "parity: torch: no torch here" in err
+    assert "parity: in its place: torch 2.13.0+cpu, recorded in" in err
