@@ -269,3 +269,11 @@ def test_a_side_that_is_absent_is_no_difference(fakes, command, monkeypatch):
     assert code == 3
     assert "parity: torch: no torch here" in err
     assert "parity: in its place: torch 2.13.0+cpu, recorded in" in err
+
+
+def test_a_floor_below_zero_is_refused(fakes, tmp_path):
+    recorder = Recorder(tmp_path, {"torch": "2"}, {})
+    recorder.add(fakes.GOOD, fakes.GOOD.reference({}), {"rows": -0.5})
+    recorder.write()
+    with pytest.raises(UsageError, match="its list of cases is damaged"):
+        replay(tmp_path)
