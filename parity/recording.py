@@ -20,10 +20,10 @@ from parity.untrusted import (
     DTYPES,
     Refused,
     file_arrays,
-    file_bytes,
-    file_header,
+    file_parts,
     json_object,
     refuse,
+    shown,
 )
 from parity.whole_file import whole_file
 
@@ -73,10 +73,15 @@ def write(path: Path, tensors: Mapping[str, np.ndarray], manifest: Mapping[str, 
 
     Raises:
       TypeError: if an array is of another dtype.
-      ValueError: if a name is empty or reserved, or the manifest holds NaN.
+      ValueError: if a name is empty or reserved, the manifest holds NaN or a reserved key, or
+        the path is a folder, a device or a pipe.
     """
     from safetensors.numpy import save
 
+    if taken := sorted({"schema", "aliases"} & set(manifest)):
+        raise ValueError(f"`manifest` has {taken[0]!r}, which a recording sets. Use another key.")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"`path` must be a file or new, and {path} is neither. Give another.")
     stored, aliases = _told_apart(tensors)
     text = json.dumps(
         {**manifest, "schema": SCHEMA, "aliases": aliases}, sort_keys=True, allow_nan=False
@@ -122,11 +127,13 @@ def _split(data: bytes) -> tuple[dict[str, Any], int]:
     return json.loads(data[8:start]), start
 
 
-def _digest(header: Mapping[str, Any], payload: bytes | memoryview) -> str:
+def _digest(header: Mapping[str, Any], payload: bytes) -> str:
     """Return the hash of a header, but for the hash in it, and of the payload."""
     metadata = {key: text for key, text in header["__metadata__"].items() if key != "sha256"}
     canonical = json.dumps({**header, "__metadata__": metadata}, sort_keys=True)
-    return hashlib.sha256(canonical.encode() + payload).hexdigest()
+    digest = hashlib.sha256(canonical.encode())
+    digest.update(payload)  # added to the text, it would be copied
+    return digest.hexdigest()
 
 
 def read(path: Path, *, max_bytes: int = 2 << 30) -> Recording:
@@ -141,10 +148,9 @@ def read(path: Path, *, max_bytes: int = 2 << 30) -> Recording:
         package, or no recording at all; the message says which.
     """
     try:
-        data = file_bytes(path, max_bytes)
-        header, start = file_header(data)
-        manifest = _manifest(header, memoryview(data)[start:])
-        stored = file_arrays(header, data, start)
+        header, payload = file_parts(path, max_bytes)
+        manifest = _manifest(header, payload)
+        stored = file_arrays(header, payload)
         aliases = _aliases(manifest, stored)
     except (Refused, OSError, ValueError, RecursionError) as error:
         raise RecordingError(f"{path}: {error}") from error
@@ -153,17 +159,17 @@ def read(path: Path, *, max_bytes: int = 2 << 30) -> Recording:
     return Recording(about, tensors, header["__metadata__"]["sha256"])
 
 
-def _manifest(header: dict[str, Any], payload: memoryview) -> dict[str, Any]:
+def _manifest(header: dict[str, Any], payload: bytes) -> dict[str, Any]:
     metadata = header.get("__metadata__")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("parity"), str):
         refuse("is not a recording of parity: it has no manifest")
     manifest = json_object(metadata["parity"], "manifest")
     schema = manifest.get("schema")
     if type(schema) is not int or schema < 1:
-        refuse(f"is not a recording of parity: its schema is {schema!r}")
+        refuse(f"is not a recording of parity: its schema is {repr(schema)[:40]}")
     if schema > SCHEMA:
         refuse(
-            f"was written by a newer parity (schema {schema}, this one reads {SCHEMA}): "
+            f"was written by a newer parity (schema {str(schema)[:40]}, this one reads {SCHEMA}): "
             "update parity"
         )
     if set(metadata) != {"parity", "sha256"} or metadata["sha256"] != _digest(header, payload):
@@ -177,5 +183,6 @@ def _aliases(manifest: dict[str, Any], stored: Mapping[str, np.ndarray]) -> dict
         refuse("its manifest has no aliases")
     for name, first in aliases.items():
         if name in stored or not isinstance(first, str) or first not in stored:
-            refuse(f"its alias `{name}` stands for {first!r}, which is no other array of it")
+            stands = f"its alias `{shown(name)}` stands for {repr(first)[:80]}"
+            refuse(f"{stands}, which is no other array of it")
     return aliases

@@ -14,6 +14,7 @@ from parity import recording
 from parity.case import Arrays, Case
 from parity.formats import bits
 from parity.recording import Recording, RecordingError
+from parity.untrusted import shown
 from parity.usage import UsageError
 
 SHIPPED = Path(__file__).with_name("recordings")
@@ -134,7 +135,7 @@ def replay(place: Path) -> Replay:
             found = recording.read(file)
             entries = _entries(file, found)
             if twice := sorted(entries & cases.keys()):
-                raise RecordingError(f"{file}: {twice[0]} is in another file of {place} too")
+                raise RecordingError(f"{file}: {shown(twice[0])} is in another file of {place} too")
             cases |= dict.fromkeys(entries, found)
             hashes[file.name] = found.sha256
     except RecordingError as error:
@@ -148,13 +149,13 @@ def _entries(file: Path, found: Recording) -> set[str]:
     manifest = found.manifest
     if manifest.get("kind") != KIND:
         raise RecordingError(
-            f"{file}: is a recording of {manifest.get('kind')!r}, not of this suite's cases; "
+            f"{file}: is a recording of {shown(str(manifest.get('kind')))}, not of this suite's cases; "
             "parity run --record DIR makes one"
         )
     made_by = manifest.get("made_by")
     if not isinstance(made_by, dict) or not isinstance(made_by.get("torch"), str):
         raise RecordingError(
-            f"{file}: was made by {made_by!r}. The reference is PyTorch: what a port has recorded "
+            f"{file}: was made by {shown(str(made_by))}. The reference is PyTorch: what a port has recorded "
             "of itself proves nothing"
         )
     entries = manifest.get("cases")
@@ -164,7 +165,9 @@ def _entries(file: Path, found: Recording) -> set[str]:
         for kind in ("inputs", "reference"):
             for name in entry[kind]:
                 if _name(case_id, kind, name) not in found.tensors:
-                    raise RecordingError(f"{file}: lacks {kind} `{name}` of {case_id}")
+                    raise RecordingError(
+                        f"{file}: lacks {kind} `{shown(name)}` of {shown(case_id)}"
+                    )
     return set(entries)
 
 

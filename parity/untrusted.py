@@ -33,27 +33,27 @@ def refuse(reason: str) -> NoReturn:
     raise Refused(reason)
 
 
-def file_bytes(path: Path, max_bytes: int) -> bytes:
-    """Return what a regular file holds, if that is not too much."""
+def file_parts(path: Path, max_bytes: int) -> tuple[dict[str, Any], bytes]:
+    """Return header and payload of a safetensors file; the payload is read if there is a header."""
     # Opening a pipe would wait for who writes it.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as stream:
+    try:
+        # Of a folder, `fdopen` would raise and leave the descriptor open.
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             refuse("is not a regular file")
         if status.st_size > max_bytes:
             refuse(f"has {status.st_size:,} bytes, and {max_bytes:,} are allowed")
-        return stream.read(status.st_size)
-
-
-def file_header(data: bytes) -> tuple[dict[str, Any], int]:
-    """Return the header of a safetensors file, and where its payload begins."""
-    size = int.from_bytes(data[:8], "little")
-    if len(data) < 8 or size > len(data) - 8:
-        refuse("is truncated: it ends within its header")
-    if size > _MAX_HEADER:
-        refuse(f"has a header of {size:,} bytes, and {_MAX_HEADER:,} are allowed")
-    return json_object(data[8 : 8 + size], "header"), 8 + size
+        with os.fdopen(descriptor, "rb", closefd=False) as stream:
+            size = int.from_bytes(stream.read(8), "little")
+            rest = status.st_size - 8 - size
+            if rest < 0:
+                refuse("is truncated: it ends within its header")
+            if size > _MAX_HEADER:
+                refuse(f"has a header of {size:,} bytes, and {_MAX_HEADER:,} are allowed")
+            return json_object(stream.read(size), "header"), stream.read(rest)
+    finally:
+        os.close(descriptor)
 
 
 def json_object(text: str | bytes, what: str) -> dict[str, Any]:
@@ -63,10 +63,25 @@ def json_object(text: str | bytes, what: str) -> dict[str, Any]:
             text.decode() if isinstance(text, bytes) else text,
             object_pairs_hook=_unique,
             parse_constant=lambda name: refuse(f"its {what} holds {name}"),
+            parse_float=_finite,
         )
     except (ValueError, RecursionError) as error:
         refuse(f"its {what} is not JSON: {error}")
     return found if isinstance(found, dict) else refuse(f"its {what} is no JSON object")
+
+
+def _finite(text: str) -> float:
+    """Return a number; of 1e999, Python's own reading is infinity."""
+    number = float(text)
+    return number if math.isfinite(number) else refuse(f"holds {text[:20]}, which is no float64")
+
+
+def shown(name: str) -> str:
+    """Return a name as a terminal may see it: short, and without control characters."""
+    plain = "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode() for c in name[:80]
+    )
+    return plain if len(name) <= 80 else f"{plain}..."
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -74,20 +89,20 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found if len(found) == len(pairs) else refuse("names something twice")
 
 
-def file_arrays(header: dict[str, Any], data: bytes, start: int) -> dict[str, np.ndarray]:
+def file_arrays(header: dict[str, Any], payload: bytes) -> dict[str, np.ndarray]:
     """Return the arrays that a header describes, once they are all of the payload."""
     entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
     for name, entry in entries.items():
         if not isinstance(entry, dict) or set(entry) != _ENTRY or not _is_sound(entry):
-            refuse(f"describes `{name}` by {str(entry)[:200]}, which is no array")
+            refuse(f"describes `{shown(name)}` by {str(entry)[:200]}, which is no array")
     end = 0
     for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
         if entry["data_offsets"][0] != end:
-            refuse(f"has a hole or an overlap before `{name}`")
+            refuse(f"has a hole or an overlap before `{shown(name)}`")
         end = entry["data_offsets"][1]
-    if end != len(data) - start:
-        refuse(f"has {len(data) - start:,} bytes of arrays, and its header tells of {end:,}")
-    return {name: _array(entry, data, start) for name, entry in entries.items()}
+    if end != len(payload):
+        refuse(f"has {len(payload):,} bytes of arrays, and its header tells of {end:,}")
+    return {name: _array(entry, payload) for name, entry in entries.items()}
 
 
 def _is_sound(entry: dict[str, Any]) -> bool:
@@ -104,10 +119,10 @@ def _is_sound(entry: dict[str, Any]) -> bool:
     return offsets[1] - offsets[0] == wanted and math.prod(max(size, 1) for size in shape) < 2**48
 
 
-def _array(entry: dict[str, Any], data: bytes, start: int) -> np.ndarray:
+def _array(entry: dict[str, Any], payload: bytes) -> np.ndarray:
     dtype = dtype_of(DTYPES[entry["dtype"]])
     first, last = entry["data_offsets"]
-    array = np.frombuffer(data, dtype, (last - first) // dtype.itemsize, start + first)
+    array = np.frombuffer(memoryview(payload)[first:last], dtype)
     if entry["dtype"] == "BOOL" and array.view(np.uint8).max(initial=0) > 1:
         refuse("has a bool that is neither 0 nor 1")
     return array.reshape(entry["shape"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,10 +20,11 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
       path: in a folder that exists.
     """
     path = path.resolve()  # else a link would be replaced, not what it points to
-    # Short whatever the name: with more added to it, a long one would be too long.
-    temporary = path.with_name(f".parity-{os.getpid()}.tmp")
+    # Short whatever the name: with more added to it, a long one would be too long. Two threads
+    # that write in one folder must not have one name.
+    temporary = path.with_name(f".parity-{secrets.token_hex(8)}.tmp")
     try:
-        with temporary.open("wb") as stream:
+        with temporary.open("xb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
