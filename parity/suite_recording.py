@@ -149,14 +149,14 @@ def _entries(file: Path, found: Recording) -> set[str]:
     manifest = found.manifest
     if manifest.get("kind") != KIND:
         raise RecordingError(
-            f"{file}: is a recording of {shown(str(manifest.get('kind')))}, not of this suite's cases; "
-            "parity run --record DIR makes one"
+            f"{file}: is a recording of {shown(str(manifest.get('kind')))}, not of this suite's "
+            "cases; parity run --record DIR makes one"
         )
     made_by = manifest.get("made_by")
     if not isinstance(made_by, dict) or not isinstance(made_by.get("torch"), str):
         raise RecordingError(
-            f"{file}: was made by {shown(str(made_by))}. The reference is PyTorch: what a port has recorded "
-            "of itself proves nothing"
+            f"{file}: was made by {shown(str(made_by))}. The reference is PyTorch: what a port has "
+            "recorded of itself proves nothing"
         )
     entries = manifest.get("cases")
     if not isinstance(entries, dict) or not all(map(_is_entry, entries.values())):
