@@ -39,6 +39,8 @@ def cases() -> Iterator[Case]:
         yield _hits("float32", "bfloat16", mode, default=jit)
         yield _hits("bfloat16", "bfloat16", mode, default=jit)
         yield _empty(mode, default=jit)
+    # So small that float16 holds it with fewer bits.
+    yield _look_up("scale", "float32", "float16", "jit", default=False, scale=1e-5)
     yield _look_up("rows", "float32", "float32", "jit", default=False, ids="length 1")
     yield _look_up("rows", "float32", "float32", "jit", default=False, ids="one sequence")
 

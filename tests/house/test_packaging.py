@@ -28,6 +28,9 @@ def test_the_wheel_holds_the_three_packages_and_the_license(tmp_path):
         if file.is_file() and "__pycache__" not in file.parts
     }
     assert held == wanted
+    recordings = {name for name in held if name.startswith("parity/recordings/")}
+    assert len(recordings) == len(list((ROOT / "parity/recordings").glob("*.safetensors"))) > 5
+    assert "parity/known.toml" in held
 
 
 def requirements():

@@ -73,6 +73,7 @@ def test_a_wrong_gradient_is_not(fault):
 @pytest.mark.parametrize("guilty", ["port", "reference"])
 def test_the_side_whose_gradient_is_wrong_is_named(witnessed, guilty):
     """Each side alone: the other is not asked."""
+    pytest.importorskip("torch")
     module, case_id, output, padding_idx = witnessed
     case = next(case for case in module.cases() if case.id == case_id)
     moved = "embedding" if "embedding" in case.inputs() else "x"
@@ -83,6 +84,7 @@ def test_the_side_whose_gradient_is_wrong_is_named(witnessed, guilty):
 
 
 def test_all_of_them_pass():
+    pytest.importorskip("torch")
     rows = list(run(CASES.values(), Setting()))
     assert len(rows) == len(CASES)
     assert all(row.passed for row in rows), rows
