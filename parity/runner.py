@@ -35,7 +35,8 @@ class Setting:
     Attributes:
       device: platform of the port; None is the one JAX chooses. The reference stays on the CPU.
       matmul_precision: JAX's name of one; None leaves it alone.
-      replay: recordings that stand for the reference; None runs it.
+      replay: recordings that stand for the reference; None runs it. A case that needs no PyTorch,
+        and is not among them, is run.
       recorder: takes what the reference computes; None records nothing.
       alone: whether each side also computes one example without the others, for its noise floor.
       known: differences that are accepted.
@@ -52,16 +53,16 @@ class Setting:
 
     def unmet(self, case: Case) -> Skip | None:
         """Return the skip of a case that lacks something."""
-        device = [] if self.device is None else [self.device]
-        for need in (*case.needs, *device):
-            if need == "torch" and self.replay is not None:
-                continue
+        needs = {*case.needs, *([] if self.device is None else [self.device])}
+        if self.replay is not None and "torch" in needs:
+            if case.id not in self.replay.cases:
+                return Skip(case.id, "recording", f"the case is not in {self.replay.place}")
+            needs.remove("torch")
+        for need in sorted(needs):
             if need not in self.lacks:
                 self.lacks[need] = missing(need)
             if self.lacks[need]:
                 return Skip(case.id, need, self.lacks[need])
-        if self.replay is not None and case.id not in self.replay.cases:
-            return Skip(case.id, "recording", f"the case is not in {self.replay.place}")
         return None
 
 
@@ -114,7 +115,7 @@ def _computed(case: Case, side: Callable[[Arrays], Arrays], *, alone: bool) -> _
 
 
 def _reference(case: Case, setting: Setting) -> _Computed:
-    if setting.replay is not None:
+    if setting.replay is not None and case.id in setting.replay.cases:
         return _Computed(*setting.replay.reference(case))
     computed = _computed(case, case.reference, alone=setting.alone)
     if setting.recorder is not None:
@@ -136,7 +137,8 @@ def _rows(case: Case, setting: Setting, port: Future[_Computed]) -> list[Row]:
     if isinstance(ours, Exception):
         return [_raised(label, case.dtype, ours, "port") for label in labels]
     if isinstance(theirs, Exception):
-        side: Side = "" if setting.replay is not None else "reference"
+        recorded = setting.replay is not None and case.id in setting.replay.cases
+        side: Side = "" if recorded else "reference"
         return [_raised(label, case.dtype, theirs, side) for label in labels]
     if not (expected or ours.tensors or theirs.tensors):
         nothing = ValueError(f"case {case.id!r} has no tensors")

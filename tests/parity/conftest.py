@@ -22,7 +22,7 @@ def fakes():
 @pytest.fixture
 def command(fakes, capfd):
     """Run the command in this process on a set of cases: its exit code, stdout and stderr."""
-    pytest.importorskip("torch")  # without it recordings are replayed, and these have none
+    pytest.importorskip("torch")  # without it that is said on stderr
     from parity.cli import main
 
     def call(cases, *arguments):

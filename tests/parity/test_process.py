@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def start(*arguments, **options):
-    pytest.importorskip("torch")  # without it recordings are replayed, and these have none
+    pytest.importorskip("torch")  # without it that is said on stderr
     return subprocess.Popen(
         [sys.executable, FAKE, *arguments],
         cwd=ROOT,
@@ -104,6 +104,7 @@ def test_ctrl_c_while_the_command_is_loaded_is_130_and_quiet(tmp_path):
     ],
 )
 def test_a_stream_that_takes_nothing_is_never_a_difference(arguments, code):
+    pytest.importorskip("torch")  # without it that is said on stderr
     done = subprocess.run(
         ["bash", "-c", f'"$0" "$1" good {arguments}', sys.executable, FAKE],
         env={**os.environ, "PYTHONPATH": str(ROOT)},

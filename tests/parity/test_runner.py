@@ -147,14 +147,18 @@ def test_the_device_is_told_when_none_is_asked_for(fakes):
 
 def test_a_run_that_is_left_stops_the_cases_that_wait(fakes, monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 1)
-    begun, go_on = [], threading.Event()
+    begun, go_on = set(), threading.Event()
 
-    def port():
-        begun.append(1)
-        go_on.wait(timeout=60)
-        return fakes.ROUNDED
+    def port_of(number):
+        def port():
+            begun.add(number)
+            go_on.wait(timeout=60)
+            return fakes.ROUNDED
 
-    records = run([fakes.GOOD, *[fakes.case(f"x/{i}", port) for i in range(40)]], Setting())
+        return port
+
+    waiting = [fakes.case(f"x/{number}", port_of(number)) for number in range(40)]
+    records = run([fakes.GOOD, *waiting], Setting())
     next(records)
     records.close()
     go_on.set()

@@ -156,7 +156,8 @@ def test_other_inputs_than_were_recorded_are_trouble(fakes, command, recorded):
 
 def test_a_case_that_was_not_recorded_is_not_run(fakes, command, recorded):
     path = recorded([given(fakes)])
-    code, out, _ = command([fakes.GOOD], "--against", str(path))
+    lacking = fakes.case(fakes.GOOD.id, needs=("torch",))
+    code, out, _ = command([lacking], "--against", str(path))
     assert code == 3
     assert "fine/case[a]" in out
     assert "NOT RUN: recording: the case is not in" in out
@@ -262,11 +263,12 @@ def test_without_torch_nothing_can_be_recorded(command, tmp_path, monkeypatch):
     assert err == "parity: --record needs the reference: torch: no torch here\n"
 
 
-def test_a_side_that_is_absent_is_no_difference(fakes, command, monkeypatch):
-    """Where the shipped recordings stand in, a case that is not among them is not run."""
+def test_where_the_shipped_recordings_stand_in_that_is_said(fakes, command, monkeypatch):
+    """A case that is not among them is run if it needs no PyTorch."""
     monkeypatch.setattr("parity.session.missing", lambda name: f"no {name} here")
-    code, _, err = command("good")
-    assert code == 3
+    code, out, err = command([fakes.GOOD, fakes.case("x/y", needs=("torch",))])
+    assert code == 0
+    assert "NOT RUN: recording: the case is not in" in out
     assert "parity: torch: no torch here" in err
     assert "parity: in its place: torch 2.13.0+cpu, recorded in" in err
 
