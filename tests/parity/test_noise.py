@@ -70,8 +70,7 @@ def test_the_command_asks_for_it(fakes, command):
 
 
 @pytest.mark.slow
-def test_every_case_keeps_its_promises_alone_too(python):
-    done = python(
-        "import sys; from parity.cli import main; sys.exit(main(sys.argv[1:]))", "run", "--noise"
-    )
+def test_the_cases_of_the_functions_keep_their_promises_alone_too(python):
+    code = "import sys; from parity.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = python(code, "run", "--noise", "positions", "embedding", "inputs")
     assert done.returncode == 0, done.stdout
