@@ -69,6 +69,7 @@ def _params_alone(padding: str) -> Case:
         on_jax(_whole(given, constants=False), name="table"),
         built(lambda: on_torch(modules.torch_forward(given), name="table")),
         lambda: {"table": problems.expected(given)["table"]},
+        default=padding == "left",
     )
 
 
