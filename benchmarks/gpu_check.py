@@ -43,20 +43,23 @@ def environment(device: str, out: Path) -> None:
             missing[name] = f"{type(error).__name__}: {error}"
     facts["missing"] = missing
     for name in missing:
-        costs = "nothing that needs it can run" if name in NEEDED else "its cases are left out"
+        costs = "no part can run whole" if name in NEEDED else "what needs it is left out"
         print(f"gpu_check: missing: {name}; {costs}")
     if "jax" not in missing:
         import jax
 
         facts["jax devices"] = [f"{one.platform} ({one.device_kind})" for one in jax.devices()]
-        facts["chosen"] = jax.devices(device)[0].device_kind
+        try:
+            facts["chosen"] = jax.devices(device)[0].device_kind
+        except RuntimeError as error:
+            missing[f"a {device} that JAX knows"] = str(error)
     if "torch" not in missing:
         import torch
 
         facts["torch cuda"] = torch.version.cuda
         facts["torch device"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     _write(out / "environment.json", facts)
-    if lacking := missing.keys() & set(NEEDED):
+    if lacking := missing.keys() - set(USED):
         sys.exit(f"gpu_check: needed and not there: {', '.join(sorted(lacking))}")
 
 

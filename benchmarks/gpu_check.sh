@@ -13,7 +13,7 @@ unset NVIDIA_TF32_OVERRIDE
 
 check() { timeout -k 5 "$1" "$python" -m benchmarks.gpu_check "${@:2}" --device "$device"; }
 
-kind=$(check 60 kind 2> /dev/null)
+kind=$(check 40 kind 2> /dev/null)
 if [ -z "$kind" ] && [ "$device" = gpu ] && ! nvidia-smi > /dev/null 2>&1; then
   echo 'gpu_check: no card here (neither nvidia-smi nor JAX knows one); nothing was run'
   exit 0
@@ -33,8 +33,8 @@ part() {  # name, seconds, command: told, timed, and the next part runs whatever
 
 ours=("$python" -m benchmarks.gpu_check)
 flags=${XLA_FLAGS:-}
-part environment 40 "${ours[@]}" environment --device "$device" --out "$out"
-part parity 200 "$python" -m parity run --device "$device" --report "$out/parity.jsonl" > "$out/parity.txt"
+part environment 30 "${ours[@]}" environment --device "$device" --out "$out"
+part parity 180 "$python" -m parity run --device "$device" --report "$out/parity.jsonl" > "$out/parity.txt"
 tail -n 5 "$out/parity.txt" | cut -c1-160
 part gradients 60 "${ours[@]}" gradients --device "$device" --out "$out"
 part 'gradients, deterministic' 60 env XLA_FLAGS="$flags --xla_gpu_deterministic_ops=true" \
@@ -42,7 +42,7 @@ part 'gradients, deterministic' 60 env XLA_FLAGS="$flags --xla_gpu_deterministic
 part speed 75 "${ours[@]}" speed --device "$device" --out "$out"
 
 echo
-check 30 summary --out "$out" || failed+=(summary)
+check 15 summary --out "$out" || failed+=(summary)
 [ ${#failed[@]} = 0 ] && echo "all parts ran, parity passed; results are in $out" && exit 0
 printf 'FAILED: %s\n' "${failed[@]}"
 exit 1
