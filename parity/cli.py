@@ -189,7 +189,7 @@ def guarded(action: Callable[[], int]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         return _unread()
-    except Exception:
+    except Exception:  # Python's own exit code would be 1, which says that there is a difference
         _complain(traceback.format_exc())
         return TROUBLE
 

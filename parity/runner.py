@@ -187,7 +187,7 @@ def _dropped(
 
 def _raised(label: Label, dtype: str, error: Exception, side: Side) -> Row:
     """Return the row of an exception; where one side alone raised, the sides differ."""
-    lines = f"{type(error).__name__}: {error}".strip().splitlines()
+    lines = "".join(traceback.format_exception_only(error)).strip().splitlines()
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     words = {"port": f"{label.names[0]} {RAISED}", "reference": f"{label.names[1]} {RAISED}"}
