@@ -51,13 +51,17 @@ class Setting:
     known: tuple[Known, ...] = ()
     lacks: dict[str, str] = field(default_factory=dict)
 
+    def replayed(self, case: Case) -> bool:
+        """Say whether a recording stands for the reference of a case."""
+        return self.replay is not None and case.id in self.replay.cases
+
     def unmet(self, case: Case) -> Skip | None:
         """Return the skip of a case that lacks something."""
         needs = {*case.needs, *([] if self.device is None else [self.device])}
-        if self.replay is not None and "torch" in needs:
-            if case.id not in self.replay.cases:
-                return Skip(case.id, "recording", f"the case is not in {self.replay.place}")
-            needs.remove("torch")
+        if self.replayed(case):
+            needs.discard("torch")
+        elif self.replay is not None and "torch" in needs:
+            return Skip(case.id, "recording", f"the case is not in {self.replay.place}")
         for need in sorted(needs):
             if need not in self.lacks:
                 self.lacks[need] = missing(need)
@@ -110,12 +114,13 @@ def _port(case: Case, setting: Setting) -> _Computed:
 
 
 def _computed(case: Case, side: Callable[[Arrays], Arrays], *, alone: bool) -> _Computed:
-    tensors = side(case.inputs())
-    return _Computed(tensors, noise.floors(case, side, tensors, alone=alone))
+    inputs = case.inputs()
+    tensors = side(inputs)
+    return _Computed(tensors, noise.floors(case, side, inputs, tensors, alone=alone))
 
 
 def _reference(case: Case, setting: Setting) -> _Computed:
-    if setting.replay is not None and case.id in setting.replay.cases:
+    if setting.replay is not None and setting.replayed(case):
         return _Computed(*setting.replay.reference(case))
     computed = _computed(case, case.reference, alone=setting.alone)
     if setting.recorder is not None:
@@ -137,13 +142,13 @@ def _rows(case: Case, setting: Setting, port: Future[_Computed]) -> list[Row]:
     if isinstance(ours, Exception):
         return [_raised(label, case.dtype, ours, "port") for label in labels]
     if isinstance(theirs, Exception):
-        recorded = setting.replay is not None and case.id in setting.replay.cases
-        side: Side = "" if recorded else "reference"
-        return [_raised(label, case.dtype, theirs, side) for label in labels]
+        if setting.replayed(case):
+            return [_raised(whole, case.dtype, theirs, "")]
+        return [_raised(label, case.dtype, theirs, "reference") for label in labels]
     if not (expected or ours.tensors or theirs.tensors):
         nothing = ValueError(f"case {case.id!r} has no tensors")
         return [_raised(whole, case.dtype, nothing, "")]
-    return [accepted(row, setting.known) for row in _compared(case, device, ours, theirs, expected)]
+    return list(_compared(case, whole, ours, theirs, expected, setting.known))
 
 
 def _outcome(compute: Callable[[], Result]) -> Result | Exception:
@@ -155,17 +160,19 @@ def _outcome(compute: Callable[[], Result]) -> Result | Exception:
 
 def _compared(
     case: Case,
-    device: str,
+    whole: Label,
     port: _Computed,
     reference: _Computed,
     expected: Mapping[str, Tensor],
+    known: tuple[Known, ...],
 ) -> Iterator[Row]:
     for name in dict.fromkeys([*expected, *port.tensors, *reference.tensors]):
         ours, theirs = port.tensors.get(name), reference.tensors.get(name)
         exact = expected.get(name)
         if name in case.drops and ours is not None:
             theirs, exact = _dropped(ours, theirs, exact)
-        row = compare_tensor(Label(case.id, name, device), ours, theirs, exact)
+        row = accepted(compare_tensor(replace(whole, tensor=name), ours, theirs, exact), known)
+        # After that: no list makes a comparison good that says nothing.
         yield refused(noise.held(row, exact, port.floors, reference.floors), exact)
 
 

@@ -1,16 +1,18 @@
 """The noise floor: how far a side is from itself; limits below it are refused."""
 
+import datetime
 import itertools
 
 import numpy as np
 import pytest
 
+from parity.known import Known
 from parity.runner import Setting, run
 
 
-def noisy(fakes, size, *, starts=0):
+def noisy(fakes, size):
     """Return what gives other values at each call."""
-    calls = itertools.count(starts)
+    calls = itertools.count()
     return lambda **_: (fakes.ROUNDED + np.float32(size) * (next(calls) % 2)).astype(np.float32)
 
 
@@ -25,8 +27,8 @@ def test_the_same_bits_can_not_be_promised_of_what_differs_from_run_to_run(fakes
     sides = [noisy(fakes, 2**-22), fakes.ROUNDED]
     found = row(fakes, *(sides if side == "the port" else sides[::-1]))
     assert not found.passed
-    assert found.verdict == f"the same bits are promised, and two runs of {side} differ"
-    assert found.notes[-1].startswith(f"noise floor: two runs of {side} are 2.4e-07 apart")
+    assert found.verdict == f"the same bits are promised, and {side} differs from itself"
+    assert found.notes[-1].startswith(f"noise floor: {side} is 2.4e-07 from itself")
 
 
 def test_a_limit_below_the_floor_is_refused(fakes):
@@ -45,6 +47,35 @@ def test_a_floor_below_the_limit_is_told_and_passes(fakes):
 
 def test_what_repeats_itself_has_no_floor(fakes):
     assert row(fakes, fakes.ROUNDED, fakes.ROUNDED).notes == ()
+
+
+def test_a_zero_that_changes_its_sign_differs_from_itself(fakes):
+    zeros = itertools.cycle([np.float32(0), np.float32(-0.0)])
+
+    def side():
+        values = fakes.ROUNDED.copy()
+        values[0, 0] = next(zeros)
+        return values
+
+    exact = fakes.EXACT.copy()
+    exact[0, 0] = 0
+    found = row(fakes, side, side, exact=exact)
+    assert (found.passed, found.notes[-1]) == (False, "noise floor: the port is 0 from itself")
+
+
+def test_a_known_difference_has_its_noise_floor_too(fakes):
+    """No list makes a comparison good that says nothing."""
+    entry = Known("x/y", "rows", "reference", 1.0, "reason", datetime.date(2026, 11, 30))
+    case = fakes.case("x/y", fakes.ROUNDED, noisy(fakes, 1e-2), same_bits=False)
+    off = fakes.case("x/y", fakes.ROUNDED, fakes.ROUNDED + np.float32(1e-2), same_bits=False)
+    setting = Setting(known=(entry,))
+    (accepted,), (found,) = list(run([off], setting)), list(run([case], setting))
+    assert accepted.passed
+    assert not found.passed
+    same = np.full((3, 4), 2.0)
+    vacant = fakes.case("x/y", same.astype(np.float32), same.astype(np.float32) + 0.5, same)
+    (found,) = run([vacant], setting)
+    assert (found.passed, found.verdict) == (False, "compares nothing: every element is 2")
 
 
 def by_batch(x):
@@ -66,7 +97,7 @@ def test_the_command_asks_for_it(fakes, command):
     assert command([case])[0] == 0
     code, out, _ = command([case], "--noise")
     assert code == 1
-    assert "the same bits are promised, and two runs of the port differ" in out
+    assert "the same bits are promised, and the port differs from itself" in out
 
 
 @pytest.mark.slow
