@@ -8,14 +8,15 @@ from __future__ import annotations
 import datetime
 import math
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from parity.rows import Row
+from parity.rows import Label, Row
 from parity.usage import UsageError
 
+GONE = "a known difference no longer occurs: take it off the list"
 OWN = Path(__file__).with_name("known.toml")
 
 
@@ -40,6 +41,10 @@ class Known:
     reason: str
     date: datetime.date
     device: str = ""
+
+    def is_about(self, case: str, tensor: str, device: str) -> bool:
+        """Say whether a tensor of a case, on a platform, is this one's."""
+        return (self.case, self.tensor) == (case, tensor) and self.device in ("", device)
 
 
 def load(path: Path = OWN) -> tuple[Known, ...]:
@@ -84,6 +89,16 @@ def _known(path: Path, number: int, entry: Any) -> Known:
     return Known(**entry)
 
 
+def require_cases(listed: Collection[str], cases: Collection[str]) -> None:
+    """Refuse a list that has a case which is none: it would never be found to be gone.
+
+    Raises:
+      UsageError: if there is one.
+    """
+    for case in sorted(set(listed) - set(cases)):
+        raise UsageError(f"--known lists {case!r}, which is none; all: parity run --list --all")
+
+
 def accepted(row: Row, known: Iterable[Known]) -> Row:
     """Let a listed difference pass; fail one that is larger than listed, or gone.
 
@@ -91,14 +106,12 @@ def accepted(row: Row, known: Iterable[Known]) -> Row:
       row: the verdict on a tensor.
       known: what is listed.
     """
-    about = (row.case, row.tensor)
-    listed = [k for k in known if (k.case, k.tensor) == about and k.device in ("", row.device)]
+    listed = [entry for entry in known if entry.is_about(row.case, row.tensor, row.device)]
     if not listed or row.limit is None:
         return row
-    entry = listed[-1]
+    entry = max(listed, key=lambda entry: entry.device)  # of the device, rather than of all
     if row.side == "":
-        words = "a known difference no longer occurs: take it off the list"
-        return replace(row, passed=False, verdict=words, notes=(*row.notes, entry.reason))
+        return replace(row, passed=False, verdict=GONE, notes=(*row.notes, entry.reason))
     error = row.port_error if row.side == "port" else row.reference_error
     if row.side != entry.side or error is None:
         return row
@@ -107,3 +120,23 @@ def accepted(row: Row, known: Iterable[Known]) -> Row:
         words = f"{row.verdict}: by {error:.2g}, known is {entry.bound:.2g}"
         return replace(row, passed=False, verdict=words, notes=notes)
     return replace(row, passed=True, verdict=f"known: {row.verdict}", notes=notes)
+
+
+def unmatched(case: Label, tensors: Collection[str], known: Iterable[Known]) -> Iterator[Row]:
+    """Yield a failing row for each listed tensor that a case does not have.
+
+    Args:
+      case: that has run, and where.
+      tensors: the names of what it has.
+      known: what is listed.
+    """
+    for entry in known:
+        if entry.tensor not in tensors and entry.is_about(case.case, entry.tensor, case.device):
+            yield Row(
+                case=case.case,
+                tensor=entry.tensor,
+                dtype="",
+                device=case.device,
+                verdict=f"{GONE}; there is no such tensor",
+                passed=False,
+            )

@@ -29,19 +29,20 @@ def record(
 ) -> str:
     """Run a PyTorch reference, and write what a port of it can be held against.
 
-    `parity.recording.read` gives it back where there is no PyTorch, by name: ``inputs/``,
-    ``weights/`` (parameters and buffers), ``outputs/``, ``taps/`` (what each submodule returns),
-    ``cotangents/`` (normal, one for each output), ``gradients/`` (of the sum of outputs times
-    cotangents, by parameter, and ``inputs/`` of the floating inputs), ``masks/`` (True where a
-    dropout module kept), ``float64/`` (outputs, taps and gradients of the same in float64), and
-    ``steps/1/`` and so on: gradients, parameters and state of an optimizer.
+    `parity.recording.read` gives it back where there is no PyTorch, by name: ``inputs/``;
+    ``weights/`` (parameters and buffers); ``outputs/``; ``taps/`` (what each submodule returns);
+    ``cotangents/`` (normal, one for each output that has a gradient); ``gradients/`` (of the sum of
+    outputs times cotangents, by parameter, and ``inputs/`` of the floating inputs); ``masks/``
+    (True where a module of dropout kept); ``float64/`` (outputs, taps and gradients of the same in
+    float64); ``steps/1/`` and so on: gradients, parameters and state of an optimizer.
 
     Args:
       reference: a module, or a function of tensors. It is copied to the CPU, and stays as it is.
       inputs: an array or tensor, a tuple of them, or a dict by keyword.
       path: of the file; one that is there is replaced once the new one is whole.
-      training: whether a module runs in training mode. Dropout in float64 has the same masks,
-        where it is a module of `torch.nn`.
+      training: whether a module runs in training mode. In float64 `nn.Dropout`, and its forms for
+        channels, drop the same. Where anything else draws, nothing is recorded in float64, and
+        "float64" of the manifest is False.
       optimizer: makes one from the parameters: ``lambda p: torch.optim.Adam(p, 1e-3)``.
       steps: how many steps of it.
       seed: of what the reference draws, of cotangents, and of which elements are kept.
@@ -80,6 +81,7 @@ def record(
         "environment": facts,
         "training": training,
         "seed": seed,
+        "float64": any(name.startswith("float64/") for name in found),
         "shapes": shapes,
         "computed in float32": doubtful,
     }
@@ -111,28 +113,30 @@ def _is_doubtful(array: np.ndarray) -> bool:
 
 def _sample(found: dict[str, np.ndarray], max_bytes: int, seed: int) -> dict[str, list[int]]:
     """Keep as many elements of each tap as there is room for; return the shapes they had."""
-    taps = [name for name in found if name.startswith("taps/")]
+    # Of a tap: its own elements, and those of the companion in float64.
+    sides = {
+        name: [side for side in (name, f"float64/{name}") if side in found]
+        for name in found
+        if name.startswith("taps/")
+    }
+    sizes = {name: sum(found[side].nbytes for side in both) for name, both in sides.items()}
     fixed = sum(array.nbytes for name, array in found.items() if "taps/" not in name)
-    # Of a tap: its own elements, those of the companion in float64, and their indices.
-    sizes = {name: found[name].nbytes + found[f"float64/{name}"].nbytes for name in taps}
     if fixed + sum(sizes.values()) <= max_bytes:
         return {}
-    room = (max_bytes - fixed) // max(len(taps), 1)
-    if room < 0 or not taps:
+    room = (max_bytes - fixed) // max(len(sides), 1)
+    if room < 0 or not sides:
         raise ValueError(
             f"`max_bytes` is {max_bytes:,}, and what is never sampled takes {fixed:,}. "
             "Give a smaller input, or more bytes."
         )
     shapes, random = {}, np.random.default_rng(seed)
-    for name in taps:
-        array, wide = found[name], found[f"float64/{name}"]
+    for name, both in sides.items():
         if sizes[name] <= room:
             continue
-        kept = room // (array.itemsize + wide.itemsize + 8)
-        indices = np.sort(random.choice(array.size, size=kept, replace=False))
-        shapes[name] = list(array.shape)
-        found[name], found[f"float64/{name}"] = (
-            side.reshape(-1)[indices] for side in (array, wide)
-        )
+        size, shape = found[name].size, found[name].shape
+        kept = room // (sum(found[side].itemsize for side in both) + 8)
+        indices = np.sort(random.choice(size, size=kept, replace=False))
+        shapes[name] = list(shape)
+        found |= {side: found[side].reshape(-1)[indices] for side in both}
         found[name.replace("taps/", "indices/", 1)] = indices.astype(np.int64)
     return shapes

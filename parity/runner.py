@@ -17,7 +17,7 @@ from parity import noise
 from parity.case import Arrays, Case, Tensor
 from parity.frameworks import jax_side
 from parity.judging import compare_tensor
-from parity.known import Known, accepted
+from parity.known import Known, accepted, unmatched
 from parity.needs import missing
 from parity.rows import RAISED, Label, Row, Skip
 from parity.suite_recording import Recorder, Replay
@@ -134,6 +134,8 @@ def _rows(case: Case, setting: Setting, port: Future[_Computed]) -> list[Row]:
     ours, theirs = _outcome(port.result), _outcome(lambda: _reference(case, setting))
     expected = _outcome(case.expected)
     whole = Label(case.id, "", device)
+    if isinstance(theirs, Exception) and setting.recorder is not None:
+        setting.recorder.failed.append(case.id)
     if isinstance(expected, Exception):
         return [_raised(whole, case.dtype, expected, "")]
     if isinstance(ours, Exception) and isinstance(theirs, Exception):
@@ -174,6 +176,7 @@ def _compared(
         row = accepted(compare_tensor(replace(whole, tensor=name), ours, theirs, exact), known)
         # After that: no list makes a comparison good that says nothing.
         yield refused(noise.held(row, exact, port.floors, reference.floors), exact)
+    yield from unmatched(whole, {*expected, *port.tensors, *reference.tensors}, known)
 
 
 def _dropped(

@@ -9,23 +9,28 @@ from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from parity import environment, suite_recording, usage
+from parity import environment, usage
 from parity.case import Case
 from parity.coverage import Coverage, sentences
 from parity.exit_codes import NOTHING_COMPARED, PASSED
-from parity.known import OWN, Known
+from parity.known import OWN, require_cases
 from parity.known import load as load_known
 from parity.needs import missing
 from parity.progress import tracked
+from parity.recording import RecordingError
 from parity.report import jsonlines, markdown
 from parity.report.failure import explain
 from parity.report.text import Text
 from parity.rows import Row, Skip
 from parity.selection import Source, Stream, choose, told_apart
+from parity.suite_recording import SHIPPED, Recorder, Replay, replay
 from parity.usage import UsageError
 from parity.whole_file import whole_file
+
+if TYPE_CHECKING:
+    from parity.runner import Setting
 
 
 @dataclass(frozen=True)
@@ -74,17 +79,17 @@ def execute(options: Options, source: Source) -> int:
     )
     if options.only_list:
         return _list(chosen)
-    known = load_known(options.known or OWN)
     coverage = Coverage(required=_unmet(options.required))
-    replay, recorder = _replay(options), _recorder(options)
-    kept = whole_file(options.report) if options.report else nullcontext()
-    with kept as report:
-        records = _records(Stream(chosen), replay, recorder, known, options)
-        _show(records, coverage, replay, options, report)
-    if recorder is not None:
-        if coverage.raised:
-            raise UsageError("--record: nothing was written: a case raised")
-        recorder.write()
+    try:
+        setting = _setting(options, source)
+        kept = whole_file(options.report) if options.report else nullcontext()
+        with kept as report:
+            _show(_records(Stream(chosen), setting, options), coverage, setting, options, report)
+        if setting.recorder is not None:
+            setting.recorder.write()
+    except RecordingError as error:
+        option = "--record: " if options.record else "--against: " if options.against else ""
+        raise UsageError(f"{option}{error}") from error
     return coverage.exit_code
 
 
@@ -99,43 +104,46 @@ def _unmet(required: Iterable[str]) -> dict[str, str]:
     return {name: reason for name, reason in reasons.items() if reason}
 
 
-def _replay(options: Options) -> suite_recording.Replay | None:
+def _setting(options: Options, source: Source) -> Setting:
+    known = load_known(options.known or OWN)
+    if options.known is not None:
+        require_cases({entry.case for entry in known}, {case.id for case in source()})
+    stands_in, recorder = _replay(options), _recorder(options)
+    from parity.runner import Setting  # which loads JAX, and is not needed to refuse a file
+
+    return Setting(
+        device=options.device,
+        matmul_precision=options.matmul_precision,
+        replay=stands_in,
+        recorder=recorder,
+        alone=options.noise,
+        known=known,
+    )
+
+
+def _replay(options: Options) -> Replay | None:
     """Return what stands for the reference: what is asked for, or ours where PyTorch is absent."""
     if options.against is not None:
-        return suite_recording.replay(options.against)
+        return replay(options.against)
     if options.record is not None or not (reason := missing("torch")):
         return None
-    found = suite_recording.replay(suite_recording.SHIPPED)
+    found = replay(SHIPPED)
     sys.stderr.write(f"parity: torch: {reason}\nparity: in its place: {found}\n")
     return found
 
 
-def _recorder(options: Options) -> suite_recording.Recorder | None:
+def _recorder(options: Options) -> Recorder | None:
     if options.record is None:
         return None
     if reason := missing("torch"):
         raise UsageError(f"--record needs the reference: torch: {reason}")
     facts = environment.installed() | environment.running(load=True)
-    return suite_recording.Recorder(options.record, {"torch": facts["torch"]}, facts)
+    return Recorder(options.record, {"torch": facts["torch"]}, facts)
 
 
-def _records(
-    cases: Stream,
-    replay: suite_recording.Replay | None,
-    recorder: suite_recording.Recorder | None,
-    known: tuple[Known, ...],
-    options: Options,
-) -> Iterator[Row | Skip]:
+def _records(cases: Stream, setting: Setting, options: Options) -> Iterator[Row | Skip]:
     from parity import runner
 
-    setting = runner.Setting(
-        device=options.device,
-        matmul_precision=options.matmul_precision,
-        replay=replay,
-        recorder=recorder,
-        alone=options.noise,
-        known=known,
-    )
     records = runner.run(cases, setting)
     # The bar would run through JSON lines on the same terminal.
     bar = sys.stderr.isatty() and not (options.output == "json" and sys.stdout.isatty())
@@ -145,7 +153,7 @@ def _records(
 def _show(
     records: Iterable[Row | Skip],
     coverage: Coverage,
-    replay: suite_recording.Replay | None,
+    setting: Setting,
     options: Options,
     report: BinaryIO | None,
 ) -> None:
@@ -161,9 +169,9 @@ def _show(
         if isinstance(record, Row) and not record.passed:
             failures.append((record, again(record.case, options)))
     facts = {**environment.installed(), **environment.running(load=False)}
-    if replay is not None:
-        facts |= {"reference": str(replay)}
-        facts |= {f"sha256 of {file}": digest for file, digest in replay.hashes.items()}
+    if setting.replay is not None:
+        facts |= {"reference": str(setting.replay)}
+        facts |= {f"sha256 of {file}": digest for file, digest in setting.replay.hashes.items()}
     seconds = time.monotonic() - started
     if report is not None:
         end = jsonlines.summary(coverage, seconds) + jsonlines.environment(facts)
@@ -195,6 +203,7 @@ def again(case_id: str, options: Options) -> str:
         words += ["--device", options.device]
     if options.matmul_precision:
         words += ["--matmul-precision", options.matmul_precision]
-    if options.against:
-        words += ["--against", str(options.against)]
+    for option, path in (("--against", options.against), ("--known", options.known)):
+        words += [option, str(path)] if path else []
+    words += ["--noise"] if options.noise else []
     return shlex.join(words)

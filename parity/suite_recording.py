@@ -15,7 +15,6 @@ from parity.case import Arrays, Case
 from parity.formats import bits
 from parity.recording import Recording, RecordingError
 from parity.untrusted import shown
-from parity.usage import UsageError
 
 SHIPPED = Path(__file__).with_name("recordings")
 KIND = "suite"
@@ -29,11 +28,13 @@ class Recorder:
       folder: made if it is not there; it gets ``<concept>.safetensors`` for each concept.
       made_by: framework and version of the reference.
       environment: what its numbers may depend on.
+      failed: cases in which the reference raised. A recording without them would look whole.
     """
 
     folder: Path
     made_by: Mapping[str, str]
     environment: Mapping[str, str]
+    failed: list[str] = field(default_factory=list)
     _tensors: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     _cases: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -56,7 +57,13 @@ class Recorder:
         }
 
     def write(self) -> None:
-        """Write what was taken."""
+        """Write what was taken.
+
+        Raises:
+          RecordingError: if the reference raised in a case; nothing is written then.
+        """
+        if self.failed:
+            raise RecordingError(f"nothing was written: the reference raised in {self.failed[0]}")
         self.folder.mkdir(parents=True, exist_ok=True)
         for concept, tensors in self._tensors.items():
             manifest = {
@@ -123,23 +130,21 @@ def replay(place: Path) -> Replay:
       place: a file, or a folder of them.
 
     Raises:
-      UsageError: if one of them can't be trusted, or is not of this suite and of PyTorch.
+      RecordingError: if there is none, or one can't be trusted, is of another suite, or was not
+        made by PyTorch.
     """
     files = sorted(place.glob("*.safetensors")) if place.is_dir() else [place]
     if not files:
-        raise UsageError(f"--against must have recordings; {str(place)!r} has no *.safetensors")
+        raise RecordingError(f"{place}: has no *.safetensors")
     cases: dict[str, Recording] = {}
     hashes = {}
-    try:
-        for file in files:
-            found = recording.read(file)
-            entries = _entries(file, found)
-            if twice := sorted(entries & cases.keys()):
-                raise RecordingError(f"{file}: {shown(twice[0])} is in another file of {place} too")
-            cases |= dict.fromkeys(entries, found)
-            hashes[file.name] = found.sha256
-    except RecordingError as error:
-        raise UsageError(f"--against: {error}") from error
+    for file in files:
+        found = recording.read(file)
+        entries = _entries(file, found)
+        if twice := sorted(entries & cases.keys()):
+            raise RecordingError(f"{file}: {shown(twice[0])} is in another file of {place} too")
+        cases |= dict.fromkeys(entries, found)
+        hashes[file.name] = found.sha256
     versions = sorted({found.manifest["made_by"]["torch"] for found in cases.values()})
     return Replay(place, cases, tuple(versions), hashes)
 

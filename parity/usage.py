@@ -62,6 +62,10 @@ def require_recordings(against: Path | None, record: Path | None) -> None:
         raise UsageError(f"--against must be a file or a folder; {str(against)!r} is not there")
     if record is not None and record.exists() and not record.is_dir():
         raise UsageError(f"--record must be a folder; {str(record)!r} is a file")
+    if record is not None:
+        nearest = next(folder for folder in (record, *record.absolute().parents) if folder.exists())
+        if not os.access(nearest, os.W_OK):
+            raise UsageError(f"--record must be in a folder you may write to; got {str(nearest)!r}")
 
 
 def require_writable(path: Path | None) -> None:

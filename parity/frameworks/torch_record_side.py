@@ -13,10 +13,10 @@ from parity.formats import round_to
 from parity.frameworks.torch_side import from_numpy, to_numpy
 from parity.trees import leaves
 
-_DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
+# Those that multiply by zero or by 1 / (1 - p).
+_DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 Arrays = dict[str, np.ndarray]
-Inputs = tuple[tuple[Any, ...], Mapping[str, Any]]
 
 
 def run(
@@ -31,27 +31,28 @@ def run(
       seed: of what the reference draws, and of the cotangents.
 
     Returns:
-      Arrays by name, as `parity.model_recording.record` lists them.
+      Arrays by name, as `parity.model_recording.record` lists them. There is nothing in float64
+      where the reference draws at random by other means than modules of dropout.
     """
     given = {name: from_numpy(array) for name, array in inputs.items()}
-    model = _copy(reference, training)
     found = {f"inputs/{name}": array for name, array in inputs.items()}
+    model = _copy(reference, training)
     if isinstance(model, nn.Module):
         found |= {f"weights/{name}": to_numpy(value) for name, value in model.state_dict().items()}
     masks: dict[str, Tensor] = {}
-    first = _differentiated(model, given, {}, seed=seed, drawn=masks)
-    wide = _differentiated(
-        model.double() if isinstance(model, nn.Module) else model,
-        {name: _widened(value) for name, value in given.items()},
-        first,
-        seed=seed,
-        replayed=masks,
-    )
-    found |= {f"masks/{name}": to_numpy(mask) for name, mask in masks.items()}
-    found |= first
-    kinds = ("outputs/", "taps/", "gradients/")
-    found |= {f"float64/{name}": array for name, array in wide.items() if name.startswith(kinds)}
-    return found
+    with _seeded(seed):
+        first = _differentiated(model, given, masks, lambda outputs: _cotangents(outputs, seed))
+    found |= {f"masks/{name}": to_numpy(mask) for name, mask in masks.items()} | first
+    # A copy of its own: the first one may have changed its buffers.
+    wide = _in_float64(_copy(reference, training))
+    finer = {
+        n: value.double() if value.is_floating_point() else value for n, value in given.items()
+    }
+    with _seeded(seed) as undrawn:
+        second = _differentiated(wide, finer, masks, lambda _: first)
+        repeated = torch.equal(undrawn, torch.get_rng_state())
+    kinds = ("outputs/", "taps/", "gradients/") if repeated else ()
+    return found | {f"float64/{n}": array for n, array in second.items() if n.startswith(kinds)}
 
 
 def steps(
@@ -63,78 +64,79 @@ def steps(
     *,
     training: bool,
     seed: int,
-) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield gradients, parameters and the optimizer's state of each step, by name.
+) -> Arrays:
+    """Return gradients, parameters and the optimizer's state after each step, by name.
 
     The loss is the sum of the outputs times their cotangents.
     """
     model = _copy(reference, training)
     made = optimizer(model.parameters())
-    for step in range(1, count + 1):
-        made.zero_grad()
-        with _seeded(seed):
+    found: Arrays = {}
+    with _seeded(seed):
+        for step in range(1, count + 1):
+            made.zero_grad()
             given = {name: from_numpy(array) for name, array in inputs.items()}
-            outputs = _outputs(_called(model, given))
-        _pull_back(outputs, cotangents)
-        for name, parameter in model.named_parameters():
-            if parameter.grad is not None:
-                yield f"steps/{step}/gradients/{name}", to_numpy(parameter.grad)
-        made.step()
-        for name, parameter in model.named_parameters():
-            yield f"steps/{step}/parameters/{name}", to_numpy(parameter)
-            for key, value in made.state[parameter].items():
-                if value is not None:
-                    yield f"steps/{step}/state/{name}/{key}", to_numpy(torch.as_tensor(value))
+            _pull_back(_outputs(_called(model, given)), cotangents)
+            gradients = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+            told = {f"gradients/{n}": to_numpy(gradient) for n, gradient in gradients.items()}
+            made.step()
+            told |= {f"parameters/{n}": to_numpy(p) for n, p in model.named_parameters()}
+            for name, parameter in model.named_parameters():
+                state = made.state[parameter].items()
+                held = {key: value for key, value in state if value is not None}
+                told |= {f"state/{name}/{k}": to_numpy(torch.as_tensor(v)) for k, v in held.items()}
+            found |= {f"steps/{step}/{name}": array for name, array in told.items()}
+    return found
 
 
 def _copy(reference: Any, training: bool) -> Any:
     if not isinstance(reference, nn.Module):
         return reference
-    return copy.deepcopy(reference).cpu().train(training)
+    model = copy.deepcopy(reference).cpu().train(training)
+    model.zero_grad()
+    return model
+
+
+def _in_float64(model: Any) -> Any:
+    """Widen a module, whose dropout draws no more: what it dropped is dropped again."""
+    if not isinstance(model, nn.Module):
+        return model
+    for module in model.modules():
+        if isinstance(module, _DROPOUT):
+            module.eval()
+    return model.double()
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
+def _seeded(seed: int) -> Iterator[Tensor]:
     """Draw from a seed inside, and leave the caller's generator where it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        yield
-
-
-def _widened(value: Tensor) -> Tensor:
-    return value.double() if value.is_floating_point() else value
+        yield torch.get_rng_state()
 
 
 def _differentiated(
     model: Any,
     given: Mapping[str, Tensor],
-    cotangents: Mapping[str, np.ndarray],
-    *,
-    seed: int,
-    drawn: dict[str, Tensor] | None = None,
-    replayed: Mapping[str, Tensor] | None = None,
+    masks: dict[str, Tensor],
+    cotangents: Callable[[Mapping[str, Tensor]], Mapping[str, np.ndarray]],
 ) -> Arrays:
-    """Return outputs, taps, cotangents and gradients of one run."""
+    """Return outputs, taps, cotangents and gradients of one run, by name."""
     real = {name: value.detach().clone() for name, value in given.items()}
     for value in real.values():
         value.requires_grad_(value.is_floating_point())
-    if isinstance(model, nn.Module):
-        model.zero_grad()
-    with _tapped(model, drawn, replayed) as taps, _seeded(seed):
+    with _tapped(model, masks) as taps:
         outputs = _outputs(_called(model, real))
     named = {f"outputs/{name}": to_numpy(value) for name, value in outputs.items()}
     named |= {f"taps/{name}": array for name, array in taps.items()}
-    pulled = cotangents or _cotangents(outputs, seed)
-    named |= {name: array for name, array in pulled.items() if name.startswith("cotangents/")}
-    _pull_back(outputs, named)
+    pulled = {n: array for n, array in cotangents(outputs).items() if n.startswith("cotangents/")}
+    _pull_back(outputs, pulled)
     sources = {f"inputs/{name}": value for name, value in real.items()}
     if isinstance(model, nn.Module):
         sources |= dict(model.named_parameters())
-    return named | {
-        f"gradients/{name}": to_numpy(value.grad)
-        for name, value in sources.items()
-        if value.grad is not None
-    }
+    gradients = {name: value.grad for name, value in sources.items() if value.grad is not None}
+    told = {f"gradients/{name}": to_numpy(gradient) for name, gradient in gradients.items()}
+    return named | pulled | told
 
 
 def _called(model: Any, given: Mapping[str, Tensor]) -> Any:
@@ -174,45 +176,53 @@ def _pull_back(outputs: Mapping[str, Tensor], cotangents: Mapping[str, np.ndarra
 
 
 @contextmanager
-def _tapped(
-    model: Any, drawn: dict[str, Tensor] | None, replayed: Mapping[str, Tensor] | None
-) -> Iterator[Arrays]:
-    """Collect what every submodule returns; a later call of one gets "#2" and so on."""
+def _tapped(model: Any, masks: dict[str, Tensor]) -> Iterator[Arrays]:
+    """Collect what every submodule returns; a later call of one gets "#2" and so on.
+
+    Args:
+      model: a function has no submodules.
+      masks: of dropout, by the same names: those that are there are used, others are added.
+    """
     taps: Arrays = {}
     calls: dict[str, int] = {}
+    before: dict[str, tuple[Tensor, Tensor]] = {}
 
-    def hook_of(path: str) -> Callable[..., Any]:
-        def hook(module: nn.Module, arguments: Any, result: Any) -> Any:
+    def hooks(path: str) -> tuple[Callable[..., None], Callable[..., Any]]:
+        def begin(module: nn.Module, places: Any, named: Mapping[str, Any]) -> None:
+            if isinstance(module, _DROPOUT):
+                # A copy: dropout may work in place.
+                given = (*places, *named.values())[0].clone()
+                before[path] = given, torch.get_rng_state()
+
+        def end(module: nn.Module, places: Any, named: Any, result: Any) -> Any:
             calls[path] = calls.get(path, 0) + 1
             name = path if calls[path] == 1 else f"{path}#{calls[path]}"
             if isinstance(module, _DROPOUT) and module.training and module.p > 0:
-                result = _dropout(name, module, arguments[0], result, drawn, replayed)
+                masks[name] = _drawn(module, *before[path])
+            elif name in masks:
+                result = _dropped(module, before[path][0], masks[name])
             for inner, leaf in leaves(result):
                 if isinstance(leaf, Tensor):
                     taps[f"{name}/{inner}" if inner else name] = to_numpy(leaf)
             return result
 
-        return hook
+        return begin, end
 
     with ExitStack() as stack:
         for path, module in model.named_modules() if isinstance(model, nn.Module) else ():
             if path:
-                stack.callback(module.register_forward_hook(hook_of(path)).remove)
+                begin, end = hooks(path)
+                stack.callback(module.register_forward_pre_hook(begin, with_kwargs=True).remove)
+                stack.callback(module.register_forward_hook(end, with_kwargs=True).remove)
         yield taps
 
 
-def _dropout(
-    name: str,
-    module: Any,
-    given: Tensor,
-    result: Tensor,
-    drawn: dict[str, Tensor] | None,
-    replayed: Mapping[str, Tensor] | None,
-) -> Tensor:
-    """Keep the mask that was drawn, or drop again what another run has dropped."""
-    if replayed is not None:
-        return torch.where(replayed[name], given / (1 - module.p), torch.zeros_like(given))
-    if drawn is not None:
-        # Where a zero came in, it can't be told, and makes no difference.
-        drawn[name] = result != 0
-    return result
+def _drawn(module: Any, given: Tensor, state: Tensor) -> Tensor:
+    """Return what a module has kept: it draws again, for ones, from where it drew."""
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.set_rng_state(state)
+        return module.forward(torch.ones_like(given)) != 0
+
+
+def _dropped(module: Any, given: Tensor, mask: Tensor) -> Tensor:
+    return given * (mask / (1 - module.p) if module.p < 1 else mask).to(given.dtype)

@@ -6,7 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from parity.known import OWN, Known, accepted, load
+from parity.cases import all_cases
+from parity.known import GONE, OWN, Known, accepted, load
 from parity.rows import Row
 from parity.usage import UsageError
 
@@ -55,7 +56,7 @@ def test_one_that_is_exceeded_fails(error):
 def test_one_that_no_longer_occurs_fails():
     found = accepted(row(side="", passed=True, reference_error=0.0, verdict="same bits"), [ENTRY])
     assert not found.passed
-    assert found.verdict == "a known difference no longer occurs: take it off the list"
+    assert found.verdict == GONE
 
 
 @pytest.mark.parametrize(
@@ -78,9 +79,34 @@ def test_an_entry_may_be_about_one_device(device, passed):
     assert accepted(row(), [entry]).passed is passed
 
 
-def test_the_own_list_can_be_read_and_gives_reasons():
-    assert len(load(OWN)) == 2
-    assert all(len(entry.reason) > 20 for entry in load(OWN))
+@pytest.mark.parametrize("entries", [("", "cpu"), ("cpu", "")])
+def test_of_two_entries_that_of_the_device_counts(entries):
+    bounds = {"": 1.0, "cpu": 1e-5}
+    known = [Known("a/b[c]", "rows", "reference", bounds[d], "reason", DATE, d) for d in entries]
+    assert not accepted(row(), known).passed
+
+
+def test_the_own_list_is_of_tensors_that_there_are():
+    cases = {case.id: case for case in all_cases()}
+    assert load(OWN)
+    for entry in load(OWN):
+        assert entry.tensor in cases[entry.case].expected()
+
+
+def test_a_tensor_that_a_case_does_not_have_is_gone(command, tmp_path):
+    listed = written(tmp_path / "known.toml", case='"fine/case[a]"', tensor='"table"')
+    code, out, _ = command("good", "--known", str(listed))
+    assert code == 1
+    assert "fine/case[a], table: a known difference no longer occurs" in out
+    assert "there is no such tensor" in out
+    assert f"--known {listed}" in out
+
+
+def test_a_case_that_is_none_is_refused(command, tmp_path):
+    listed = written(tmp_path / "known.toml", case='"fine/case[x]"')
+    code, _, err = command("good", "--known", str(listed))
+    assert code == 2
+    assert "--known lists 'fine/case[x]', which is none" in err
 
 
 def written(path, **change):

@@ -105,6 +105,80 @@ def test_in_training_the_masks_are_recorded_and_the_companion_drops_the_same(mod
     assert found.manifest["training"] is True
 
 
+DROPOUTS = {
+    "in place": nn.Dropout(0.3, inplace=True),
+    "by channels": nn.Dropout1d(0.5),
+    "everything": nn.Dropout(1.0),
+    "after zeros": nn.Sequential(nn.ReLU(), nn.Dropout(0.4)),
+    "twice": nn.Sequential(nn.Dropout(0.3), nn.Dropout(0.3)),
+}
+
+
+@pytest.mark.parametrize("dropout", DROPOUTS)
+def test_the_companion_drops_what_was_dropped(path, dropout):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(8, 16), DROPOUTS[dropout], nn.Linear(16, 4))
+    parity.record(model, X, path, training=True)
+    found = recording.read(path)
+    assert found.manifest["float64"] is True
+    for name in found.tensors:
+        if name.startswith("float64/"):
+            narrow = found.tensors[name.removeprefix("float64/")]
+            np.testing.assert_allclose(narrow, found.tensors[name], atol=1e-5, err_msg=name)
+
+
+class Drawing(nn.Module):
+    def forward(self, x):
+        return nn.functional.dropout(x, 0.5)
+
+
+class Alpha(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.AlphaDropout(0.5)
+
+    def forward(self, x):
+        return self.drop(x)
+
+
+@pytest.mark.parametrize("model", [Drawing(), Alpha()])
+def test_where_something_else_draws_there_is_no_companion_and_that_is_said(path, model):
+    parity.record(model, X, path, training=True, max_bytes=10_000)
+    found = recording.read(path)
+    assert found.manifest["float64"] is False
+    assert found.group("float64") == {}
+    assert found.group("outputs")
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return x * self.calls
+
+
+def test_the_companion_begins_with_the_buffers_that_the_model_had(path):
+    model = Counting()
+    parity.record(model, X, path)
+    found = recording.read(path)
+    np.testing.assert_allclose(found.tensors["float64/outputs/output"], X)
+    np.testing.assert_array_equal(found.tensors["outputs/output"], X)
+    assert model.calls == 0
+
+
+def test_every_step_drops_elements_of_its_own(path):
+    model = nn.Sequential(nn.Linear(8, 64), nn.Dropout(0.5))
+    parity.record(
+        model, X, path, training=True, optimizer=lambda p: torch.optim.SGD(p, 0.0), steps=2
+    )
+    found = recording.read(path)
+    first, second = (found.tensors[f"steps/{n}/gradients/0.weight"] for n in (1, 2))
+    assert (first != second).any()
+
+
 def test_steps_of_an_optimizer_are_those_of_torch(model, path):
     parity.record(
         model, X, path, optimizer=lambda parameters: torch.optim.Adam(parameters, 0.1), steps=2
@@ -179,6 +253,9 @@ def test_above_max_bytes_taps_are_sampled_and_their_places_kept(model, path):
     x = np.random.default_rng(1).normal(size=(400, 8)).astype(np.float32)
     parity.record(model, x, path)
     whole = recording.read(path)
+    everything = sum(array.nbytes for array in whole.tensors.values())
+    parity.record(model, x, path, max_bytes=everything)
+    assert recording.read(path).manifest["shapes"] == {}
     parity.record(model, x, path, max_bytes=100_000)
     found = recording.read(path)
     assert sum(array.nbytes for array in found.tensors.values()) <= 100_000
@@ -232,8 +309,9 @@ def test_what_was_recorded_can_be_compared(model, path):
     parity.record(model, X, path)
     found = recording.read(path)
     outputs = found.group("outputs")
-    report = parity.compare(outputs, outputs, exact=None)
-    assert report.passed
+    exact = found.group("float64/outputs")
+    assert exact.keys() == outputs.keys()
+    assert parity.compare(outputs, outputs, exact=exact).passed
     wrong = {**outputs, "y": outputs["y"] * 2}
-    with pytest.raises(parity.ParityError, match="every value is 2 times"):
-        parity.compare(wrong, outputs)
+    with pytest.raises(parity.ParityError, match="y: actual is off"):
+        parity.compare(wrong, outputs, exact=exact)

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from parity import recording
+from parity.recording import RecordingError
 from parity.suite_recording import replay
-from parity.usage import UsageError
 
 VARIANTS = 1_000
 CASE = "fine/case[a]"
@@ -144,7 +144,7 @@ def check(folder):
         bad.write_bytes(changed)
         try:
             replay(bad)
-        except UsageError as error:
+        except RecordingError as error:
             refused += str(bad) in str(error) and len(str(error)) > len(str(bad)) + 20
         except Exception as error:
             sys.stdout.write(f"{number} {KINDS[number % len(KINDS)].__name__}: {error!r}\n")

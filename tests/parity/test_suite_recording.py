@@ -13,8 +13,8 @@ from parity.cases import all_cases
 from parity.distance import measure
 from parity.formats import widen
 from parity.known import load
+from parity.recording import RecordingError
 from parity.suite_recording import KIND, SHIPPED, Recorder, replay
-from parity.usage import UsageError
 
 ROOT = Path(__file__).parents[2]
 CASES = (
@@ -208,14 +208,14 @@ def test_a_recording_that_lacks_an_array_is_refused(tmp_path):
     entry = {"inputs": [], "reference": ["rows"], "floors": {}}
     manifest = {"kind": KIND, "made_by": {"torch": "2"}, "cases": {"a/b": entry}}
     recording.write(tmp_path / "a.safetensors", {}, manifest)
-    with pytest.raises(UsageError, match="lacks reference `rows` of a/b"):
+    with pytest.raises(RecordingError, match="lacks reference `rows` of a/b"):
         replay(tmp_path)
 
 
 def test_one_case_in_two_files_is_refused(fakes, recorded):
     path = recorded([fakes.GOOD])
     (path.parent / "copy.safetensors").write_bytes(path.read_bytes())
-    with pytest.raises(UsageError, match=r"fine/case\[a\] is in another file"):
+    with pytest.raises(RecordingError, match=r"fine/case\[a\] is in another file"):
         replay(path.parent)
 
 
@@ -226,7 +226,7 @@ def test_one_case_in_two_files_is_refused(fakes, recorded):
             ["--against", "{absent}"],
             "--against must be a file or a folder; '{absent}' is not there",
         ),
-        (["--against", "{folder}"], "--against must have recordings; '{folder}' has no"),
+        (["--against", "{folder}"], "--against: {folder}: has no *.safetensors"),
         (["--against", "{folder}", "--record", "{folder}"], "--record needs the reference itself"),
         (["--record", "{file}"], "--record must be a folder; '{file}' is a file"),
     ],
@@ -240,11 +240,28 @@ def test_what_can_not_be_replayed_or_recorded_is_refused(command, tmp_path, argu
     assert said.format(**places) in err
 
 
-def test_nothing_is_recorded_where_a_case_raised(fakes, command, tmp_path):
-    code, _, err = command("raises", "--record", str(tmp_path / "new"))
-    assert code == 2
-    assert "--record: nothing was written: a case raised" in err
-    assert not (tmp_path / "new").exists()
+@pytest.mark.parametrize(
+    ("sides", "written"),
+    [(("port",), True), (("reference",), False), (("port", "reference"), False)],
+)
+def test_nothing_is_recorded_where_the_reference_raised(fakes, command, tmp_path, sides, written):
+    """A recording without that case would look whole."""
+    values = {"port": fakes.ROUNDED, "reference": fakes.ROUNDED}
+    values |= dict.fromkeys(sides, ValueError("no"))
+    folder = tmp_path / "new"
+    bad = fakes.case("x/bad", *values.values())
+    code, _, err = command([fakes.GOOD, bad], "--record", str(folder))
+    assert folder.exists() is written
+    if not written:
+        assert code == 2
+        assert "--record: nothing was written: the reference raised in x/bad" in err
+
+
+def test_a_folder_that_can_not_be_written_is_refused_first(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    code, out, err = command("good", "--record", str(tmp_path / "a" / "b"))
+    assert (code, out) == (2, "")
+    assert f"--record must be in a folder you may write to; got '{tmp_path}'" in err
 
 
 def test_a_reference_that_differs_from_run_to_run_says_so_in_its_recording(fakes, tmp_path):
@@ -275,5 +292,5 @@ def test_a_floor_below_zero_is_refused(fakes, tmp_path):
     recorder = Recorder(tmp_path, {"torch": "2"}, {})
     recorder.add(fakes.GOOD, fakes.GOOD.reference({}), {"rows": -0.5})
     recorder.write()
-    with pytest.raises(UsageError, match="its list of cases is damaged"):
+    with pytest.raises(RecordingError, match="its list of cases is damaged"):
         replay(tmp_path)
