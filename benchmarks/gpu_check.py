@@ -132,18 +132,14 @@ def _table(device: str, there: Any, max_len: int, d_model: int) -> dict[str, Any
     """Build the exact table, against the float32 formula in both frameworks."""
     import jax
     import jax.numpy as jnp
-    import torch
 
     import jax_input
     from benchmarks.table import naive
+    from torch_ref.published import published_table
 
     def in_torch() -> Any:
-        half = torch.arange(0, d_model, 2, device=there, dtype=torch.float32)
-        frequencies = torch.exp(half * (-torch.log(torch.tensor(1e4)).item() / d_model))
-        angle = torch.arange(max_len, device=there)[:, None] * frequencies
-        table = torch.empty(max_len, d_model, device=there)
-        table[:, 0::2], table[:, 1::2] = torch.sin(angle), torch.cos(angle)
-        return table
+        with there:
+            return published_table(max_len, d_model)
 
     with jax.default_device(jax.devices(device)[0]):
         exact = jax.jit(lambda: jax_input.sinusoidal_table(max_len, d_model))

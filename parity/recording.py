@@ -82,7 +82,7 @@ def write(path: Path, tensors: Mapping[str, np.ndarray], manifest: Mapping[str, 
         raise ValueError(f"`manifest` has {taken[0]!r}, which a recording sets. Use another key.")
     if path.exists() and not path.is_file():
         raise ValueError(f"`path` must be a file or new, and {path} is neither. Give another.")
-    stored, aliases = _told_apart(tensors)
+    stored, aliases = _deduplicated(tensors)
     text = json.dumps(
         {**manifest, "schema": SCHEMA, "aliases": aliases}, sort_keys=True, allow_nan=False
     )
@@ -98,7 +98,7 @@ def write(path: Path, tensors: Mapping[str, np.ndarray], manifest: Mapping[str, 
     return digest
 
 
-def _told_apart(
+def _deduplicated(
     tensors: Mapping[str, np.ndarray],
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Return the arrays to store, and which other names stand for which of them."""

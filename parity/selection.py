@@ -35,7 +35,7 @@ class Stream:
         yield from rest
 
 
-def told_apart(source: Source) -> Iterator[Case]:
+def require_unique(source: Source) -> Iterator[Case]:
     """Yield all cases.
 
     Raises:

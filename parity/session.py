@@ -24,7 +24,7 @@ from parity.report import jsonlines, markdown
 from parity.report.failure import explain
 from parity.report.text import Text
 from parity.rows import Row, Skip
-from parity.selection import Source, Stream, choose, told_apart
+from parity.selection import Source, Stream, choose, require_unique
 from parity.suite_recording import SHIPPED, Recorder, Replay, replay
 from parity.usage import UsageError
 from parity.whole_file import whole_file
@@ -71,7 +71,7 @@ def execute(options: Options, source: Source) -> int:
     usage.require_writable(options.report)
     usage.require_recordings(options.against, options.record)
     chosen = choose(
-        told_apart(source),
+        require_unique(source),
         options.wanted,
         everything=options.everything,
         pattern=options.pattern,

@@ -1,4 +1,4 @@
-"""The suite's own cases, a concept a file, each comparing ``jax_input`` with ``torch_ref``."""
+"""The suite's own cases, a concept a file: ``jax_input`` and optax against PyTorch."""
 
 import importlib
 from collections.abc import Iterator

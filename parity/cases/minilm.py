@@ -1,5 +1,6 @@
 """Real text: sentences through the tokenizer and the token table of all-MiniLM-L6-v2."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -35,26 +36,30 @@ def cases() -> Iterator[Case]:
 
 
 def _input(dtype: str, side: str, *, default: bool) -> Case:
-    """Compare the input part on the whole vocabulary; a part of it is told, and recorded."""
+    """Run the input part on the whole vocabulary; a sample is compared, and recorded.
+
+    Of the vocabulary, a hash is recorded besides: the sides take it from the package themselves.
+    """
 
     def given() -> Arrays:
         arrays = _problem(dtype, side).differentiated
-        return _told({**arrays, "embedding": arrays["embedding"][_tokens(side)]})
+        sample = _sampled({**arrays, "embedding": arrays["embedding"][_tokens(side)]})
+        return {**sample, "embedding/sha256": _digest()}
 
-    def told(run: Callable[[Problem], Callable[[Arrays], Arrays]]) -> Callable[[Arrays], Arrays]:
+    def sampled(run: Callable[[Problem], Callable[[Arrays], Arrays]]) -> Callable[[Arrays], Arrays]:
         computed = built(lambda: run(_problem(dtype, side)))
 
         def whole(_: Arrays) -> Arrays:
             results = computed(_problem(dtype, side).differentiated)
             gradient = results["gradient/embedding"][_tokens(side)]
-            return _told({**results, "gradient/embedding": gradient})
+            return _sampled({**results, "gradient/embedding": gradient})
 
         return whole
 
     def expected() -> Mapping[str, Tensor]:
         named = problems.expected(_smaller(_problem(dtype, side), _tokens(side)))
-        exact = _told({name: tensor.exact for name, tensor in named.items()})
-        ceilings = _told({name: np.asarray(tensor.ceiling) for name, tensor in named.items()})
+        exact = _sampled({name: tensor.exact for name, tensor in named.items()})
+        ceilings = _sampled({name: np.asarray(tensor.ceiling) for name, tensor in named.items()})
         return {
             name: replace(tensor, exact=exact[name], ceiling=ceilings[name])
             for name, tensor in named.items()
@@ -64,15 +69,15 @@ def _input(dtype: str, side: str, *, default: bool) -> Case:
         f"minilm/input[padding {side}, {dtype}, jit]",
         dtype,
         given,
-        told(inputs.port_terms),
-        told(inputs.reference_terms),
+        sampled(inputs.port_terms),
+        sampled(inputs.reference_terms),
         expected,
         default=default,
         needs=("torch", "models"),
     )
 
 
-def _told(arrays: Arrays) -> Arrays:
+def _sampled(arrays: Arrays) -> Arrays:
     """Return every eighth column of what has columns: a recording of all takes megabytes."""
     return {name: array[..., ::8] if _is_wide(array) else array for name, array in arrays.items()}
 
@@ -107,6 +112,11 @@ def _smaller(given: Problem, told: np.ndarray) -> Problem:
 def _embedding() -> np.ndarray:
     with safe_open(_folder() / "model.safetensors", framework="numpy") as file:
         return file.get_tensor("embeddings.word_embeddings.weight")
+
+
+@cache
+def _digest() -> np.ndarray:
+    return np.frombuffer(hashlib.sha256(_embedding().tobytes()).digest(), np.uint8)
 
 
 @cache

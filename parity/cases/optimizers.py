@@ -18,10 +18,10 @@ import jax_input
 from parity import exact
 from parity.case import Arrays, Case, Tensor
 from parity.cases.expected import rng, whole
+from parity.cases.optimizer_errors import HALF, Errors, bounds
+from parity.cases.optimizer_rules import Adam, Rule, Sgd, State, follow, mistakes
 from parity.cases.sides import COTANGENT, MODES, torch, torch_ref
-from parity.cases.step_errors import HALF, Errors, bounds
 from parity.cases.stepping import STEPS, Side, in_optax, on_optax, on_torch
-from parity.optimizers import Adam, Rule, Sgd, State, follow, mistakes, split_drift
 
 _PADDING = 0
 
@@ -84,14 +84,14 @@ def _tensors(paths: dict[str, list[State]], errors: list[Errors]) -> dict[str, T
     def tensor(name: str, step: int) -> Tensor:
         values = {mistake: path[step][name] for mistake, path in paths.items()}
         right = values.pop("")
-        return whole(right) if name == "count" else _told(right, errors[step][name], values)
+        return whole(right) if name == "count" else _stepped(right, errors[step][name], values)
 
     tensors = {f"parameters/{step + 1}": tensor("parameters", step) for step in range(STEPS)}
     state = [name for name in paths[""][-1] if name != "parameters"]
     return tensors | {f"state/{name}": tensor(name, STEPS - 1) for name in state}
 
 
-def _told(right: np.ndarray, ceiling: np.ndarray, wrong: dict[str, np.ndarray]) -> Tensor:
+def _stepped(right: np.ndarray, ceiling: np.ndarray, wrong: dict[str, np.ndarray]) -> Tensor:
     return Tensor(
         right,
         ceiling,
@@ -181,12 +181,11 @@ def drifting(rule: Sgd, side: Side) -> Side:
         results = side(arrays)
         start = arrays["parameters"]
         path = follow(rule, start, [partial(_exact_gradient, arrays)] * STEPS)
-        goal = path[-1]["parameters"]
-        moved = goal - start
         own = [results[f"gradient/{number}"] for number in range(1, STEPS + 1)]
-        after = results[f"parameters/{STEPS}"], goal
-        drift = split_drift(rule, start, (own, _slopes(arrays, path)), after)
-        parts = {"drift/gradient": moved + drift.gradient, "drift/formula": moved + drift.port}
+        right = follow(rule, start, own)[-1]["parameters"]
+        wrong = results[f"parameters/{STEPS}"] - right
+        moved = path[-1]["parameters"] - start
+        parts = {"drift/gradient": right - start, "drift/formula": moved + wrong}
         return results | {name: part.astype(np.float32) for name, part in parts.items()}
 
     return run
@@ -200,7 +199,7 @@ def _expected_end_to_end(rule: Sgd) -> dict[str, Tensor]:
     states = [rule.begin(start), *paths[""]]
     errors = bounds(rule, states, [partial(_gradient_error, given)] * STEPS)
     gradients = {
-        f"gradient/{step + 1}": _told(slope, errors[step]["gradient"], {})
+        f"gradient/{step + 1}": _stepped(slope, errors[step]["gradient"], {})
         for step, slope in enumerate(slopes[""])
     }
     moved = states[-1]["parameters"] - start
@@ -216,6 +215,6 @@ def _expected_end_to_end(rule: Sgd) -> dict[str, Tensor]:
     return {
         **gradients,
         **_tensors(paths, errors),
-        "drift/gradient": _told(moved, alone[-1]["parameters"] + told, {}),
-        "drift/formula": _told(moved, exactly[-1]["parameters"] + told, wrong),
+        "drift/gradient": _stepped(moved, alone[-1]["parameters"] + told, {}),
+        "drift/formula": _stepped(moved, exactly[-1]["parameters"] + told, wrong),
     }

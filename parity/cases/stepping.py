@@ -8,9 +8,9 @@ import jax
 import numpy as np
 
 from parity.case import Arrays
+from parity.cases.optimizer_rules import Rule, Sgd
 from parity.cases.sides import torch
 from parity.frameworks import jax_side
-from parity.optimizers import Rule, Sgd
 
 if TYPE_CHECKING:
     import optax

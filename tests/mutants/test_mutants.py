@@ -15,11 +15,26 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants import (
+    faults_inputs,
+    faults_look_up,
+    faults_modules,
+    faults_positions,
+    faults_reference,
+    faults_table,
+)
 from tests.mutants.fault import PORT_RAISED
-from tests.mutants.faults import FAULTS
 
 pytestmark = [pytest.mark.mutants, pytest.mark.slow]
 
+FAULTS = (
+    *faults_positions.FAULTS,
+    *faults_table.FAULTS,
+    *faults_look_up.FAULTS,
+    *faults_inputs.FAULTS,
+    *faults_modules.FAULTS,
+    *faults_reference.FAULTS,
+)
 ROOT = Path(__file__).parents[2]
 REPLAYED = ("--against", "parity/recordings")
 LOADED = ("jax.numpy", "flax.linen", "flax.nnx", "optax", "typer", "rich.console", "safetensors")

@@ -11,9 +11,9 @@ import torch
 
 from parity.case import Tensor
 from parity.cases import optimizers, stepping
+from parity.cases.optimizer_rules import Adam, Sgd, follow, mistakes
 from parity.causes import likely_cause
 from parity.judging import compare_tensor
-from parity.optimizers import Adam, Sgd, follow, mistakes, split_drift
 from parity.rows import Label
 from parity.runner import Setting, run
 
@@ -242,52 +242,6 @@ def test_optax_corrects_the_bias_in_float32():
 
 
 # The drift, split.
-
-
-def sides(rule, port=None, gradients=None):
-    """Return the drift of a port with a rule and gradients of its own."""
-    arrays = optimizers.problem()
-    start, truth = arrays["parameters"], arrays["gradients"].astype(np.float64)
-    own = truth if gradients is None else gradients(truth)
-    ours = follow(port or rule, start, own)[-1]["parameters"]
-    theirs = follow(rule, start, truth)[-1]["parameters"]
-    return split_drift(rule, start, (own, truth), (ours, theirs))
-
-
-@pytest.mark.parametrize("rule", [Sgd(0.01), Adam(0.01, weight_decay=0.1)])
-def test_a_gradient_error_is_told_as_one(rule):
-    drift = sides(rule, gradients=lambda truth: truth + 1e-6)
-    assert np.abs(drift.apart).max() > 1e-8
-    np.testing.assert_array_equal(drift.gradient, drift.apart)
-    assert not drift.port.any()
-    assert not drift.reference.any()
-
-
-@pytest.mark.parametrize("rule", [Sgd(0.01), Adam(0.01, weight_decay=0.1)])
-def test_a_formula_error_is_told_as_one(rule):
-    for name, wrong in mistakes(rule).items():
-        drift = sides(rule, port=wrong)
-        assert np.abs(drift.apart).max() > 1e-9, name
-        np.testing.assert_array_equal(drift.port, drift.apart)
-        assert not drift.gradient.any()
-
-
-def test_the_drift_of_sgd_is_the_rate_times_the_gradient_error():
-    """Three steps without momentum: 3 * rate * error."""
-    drift = sides(Sgd(0.01, momentum=0.0), gradients=lambda truth: truth + 1e-6)
-    np.testing.assert_allclose(drift.gradient, -3 * 0.01 * 1e-6, rtol=1e-6)
-    assert str(drift) == (
-        "drift 3e-08: gradient error times rate 3e-08, formula 0 of the port and 0 of the reference"
-    )
-
-
-def test_both_parts_add_up():
-    rule = Sgd(0.01)
-    drift = sides(rule, port=replace(rule, nesterov=True), gradients=lambda truth: truth * 1.5)
-    assert drift.gradient.any()
-    assert drift.port.any()
-    parts = drift.gradient + drift.port - drift.reference
-    np.testing.assert_allclose(parts, drift.apart, rtol=0, atol=1e-15)
 
 
 def end_to_end(transform, gradient):

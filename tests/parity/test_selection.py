@@ -2,7 +2,7 @@
 
 import pytest
 
-from parity.selection import Stream, choose, is_prefix, told_apart
+from parity.selection import Stream, choose, is_prefix, require_unique
 from parity.usage import UsageError
 
 
@@ -60,7 +60,7 @@ def test_cases_are_loaded_as_they_are_needed(cases, fakes):
             loaded.append(number)
             yield fakes.case(f"x/{number}")
 
-    stream = Stream(choose(told_apart(source)))
+    stream = Stream(choose(require_unique(source)))
     assert len(loaded) == 0
     assert stream.total is None
     running = iter(stream)
@@ -102,4 +102,4 @@ def test_a_prefix_ends_where_a_part_of_the_id_does(name, yes):
 
 def test_two_cases_of_one_id_are_refused(cases):
     with pytest.raises(ValueError, match=r"two cases have the id 'a/b\[1\]'"):
-        list(told_apart(lambda: [*cases, cases[0]]))
+        list(require_unique(lambda: [*cases, cases[0]]))

@@ -1,4 +1,4 @@
-"""The steps of SGD and Adam in float64, right and with named mistakes, and where drift comes from.
+"""The steps of SGD and Adam in float64, right and with named mistakes.
 
 A rule makes a new state from a state and a gradient. A mistake is the same rule with one thing
 changed, so that what it would have computed can be compared with what a side did.
@@ -170,53 +170,3 @@ def mistakes(rule: Rule) -> dict[str, Rule]:
         "bias correction in float32": replace(rule, correction="float32"),
         **decayed,
     }
-
-
-@dataclass(frozen=True, eq=False)
-class Drift:
-    """How far the parameters of two sides are apart, and through what.
-
-    The first three add up: apart = gradient + port - reference.
-
-    Attributes:
-      apart: the port's parameters less the reference's, float64.
-      gradient: what the exact rule makes of the difference of their gradients.
-      port: how far the port's parameters are from the exact rule on its own gradients.
-      reference: the same of the reference.
-    """
-
-    apart: Float[np.ndarray, "*shape"]
-    gradient: Float[np.ndarray, "*shape"]
-    port: Float[np.ndarray, "*shape"]
-    reference: Float[np.ndarray, "*shape"]
-
-    def __str__(self) -> str:
-        """Say the greatest absolute value of each."""
-        return (
-            f"drift {_greatest(self.apart):.2g}: gradient error times rate "
-            f"{_greatest(self.gradient):.2g}, formula {_greatest(self.port):.2g} of the port "
-            f"and {_greatest(self.reference):.2g} of the reference"
-        )
-
-
-def split_drift(
-    rule: Rule,
-    parameters: Float[np.ndarray, "*shape"],
-    gradients: tuple[Iterable[Gradient], Iterable[Gradient]],
-    after: tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]],
-) -> Drift:
-    """Split how far two sides have drifted apart into their gradients' part and their formulas'.
-
-    Args:
-      rule: that both should have followed.
-      parameters: that both began with.
-      gradients: that each recorded, step by step: the port's, then the reference's.
-      after: the parameters that each had after these steps, in the same order.
-    """
-    ours, theirs = (follow(rule, parameters, steps)[-1]["parameters"] for steps in gradients)
-    port, reference = (array.astype(np.float64) for array in after)
-    return Drift(port - reference, ours - theirs, port - ours, reference - theirs)
-
-
-def _greatest(values: Float[np.ndarray, "*shape"]) -> float:
-    return float(np.abs(values).max(initial=0.0))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from parity.cases.expected import WIDE
-from parity.optimizers import Adam, Rule, Sgd, State
+from parity.cases.optimizer_rules import Adam, Rule, Sgd, State
 
 # Half an ulp, relative; the hundredth covers the products of two.
 HALF = 1.01 * WIDE
@@ -57,7 +57,10 @@ def _adam_error(
     A mean has two roundings for its factor, three for the square, one for the sum; torch's first
     is old + factor * (gradient - old): four of a sum of both. 1 - b ** count has as many as count
     says for b, two for a power that is good to an ulp, and one; that is much beside 1 - b. A
-    quotient or a root counts four, two ulp: accelerators have no better ones.
+    quotient or a root counts four, two ulp: accelerators have no better ones. So the root of the
+    corrected mean has nine, as torch takes it (two roots, of which that of a constant is rounded
+    once, and a quotient); the sum with eps two more; the update eleven: two quotients, the rate,
+    the product with it, and the sum with the decay.
     """
     assert not np.any(off), "with gradients of its own on each side, Adam is ill-posed"
     count = int(after["count"])
@@ -69,11 +72,11 @@ def _adam_error(
     root = np.sqrt(after["nu"] / second)
     own = np.divide(nu, 2 * after["nu"], out=np.zeros_like(nu), where=after["nu"] > 0)
     below = root + rule.eps
-    quotient = root * (own + powers[1] / 2 + 6 * half) / below + 2 * half
+    quotient = root * (own + powers[1] / 2 + 9 * half) / below + 2 * half
     update = np.abs(after["mu"]) / first / below
     moved = rule.rate * (mu / first / below + update * (quotient + powers[0] + 11 * half))
     decay = rule.rate * rule.weight_decay
-    # torch rounds 1 - rate * decay and its product; optax rounds small terms, four times.
-    faded = half * np.abs(before["parameters"]) * (2 + 4 * decay) if decay else 0.0
+    # torch rounds 1 - rate * decay and its product; optax rounds small terms, five times.
+    faded = half * np.abs(before["parameters"]) * (2 + 5 * decay) if decay else 0.0
     parameters = errors["parameters"] + moved + faded + half * np.abs(after["parameters"])
     return {"parameters": parameters, "mu": mu, "nu": nu}
