@@ -13,10 +13,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from parity.needs import DEVICES
 from parity.rows import Label, Row
 from parity.usage import UsageError
 
 GONE = "a known difference no longer occurs: take it off the list"
+_MAX_BYTES = 1 << 20
 OWN = Path(__file__).with_name("known.toml")
 
 
@@ -54,12 +56,15 @@ def load(path: Path = OWN) -> tuple[Known, ...]:
       UsageError: if it can't be read, or an entry is not one.
     """
     try:
+        if not path.is_file() or path.stat().st_size > _MAX_BYTES:
+            raise UsageError(f"--known must be a file of at most 1 MiB; got {str(path)!r}")
         listed = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"--known must be a TOML file; {str(path)!r}: {error}") from error
     entries = listed.pop("difference", [])
     if listed or not isinstance(entries, list):
-        raise UsageError(f"{path}: must be [[difference]] tables; got {', '.join(listed)}")
+        got = ", ".join(listed) or f"difference = {str(entries)[:40]}"
+        raise UsageError(f"{path}: must be [[difference]] tables; got {got}")
     found = tuple(_known(path, number, entry) for number, entry in enumerate(entries, 1))
     places = [(entry.case, entry.tensor, entry.device) for entry in found]
     if twice := {place for place in places if places.count(place) > 1}:
@@ -84,6 +89,11 @@ def _known(path: Path, number: int, entry: Any) -> Known:
         )
     if type(bound) not in (int, float) or not 0 < bound < math.inf:
         raise UsageError(f"{path}: difference {number}: bound must be above 0, got {bound!r}")
+    if entry.get("device", "") not in ("", *DEVICES):
+        raise UsageError(
+            f"{path}: difference {number}: device must be one of {', '.join(DEVICES)}; "
+            f"got {entry['device']!r}"
+        )
     if type(entry["date"]) is not datetime.date:
         raise UsageError(f"{path}: difference {number}: date must be one, got {entry['date']!r}")
     return Known(**entry)
@@ -114,7 +124,7 @@ def accepted(row: Row, known: Iterable[Known]) -> Row:
         return replace(row, passed=False, verdict=GONE, notes=(*row.notes, entry.reason))
     error = row.port_error if row.side == "port" else row.reference_error
     if row.side != entry.side or error is None:
-        return row
+        return replace(row, notes=(*row.notes, f"known is that the {entry.side} is off"))
     notes = (*row.notes, f"known since {entry.date}: {entry.reason}")
     if not error <= entry.bound:
         words = f"{row.verdict}: by {error:.2g}, known is {entry.bound:.2g}"

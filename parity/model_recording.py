@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from parity import environment, recording
-from parity.formats import fits_float32
+from parity.formats import fits_float32, is_floating, widen
 from parity.needs import missing
 from parity.trees import to_array
 
 KIND = "model"
+# Bytes of a sample of a tap: 16 elements of each side, and their places.
+_LEAST_SAMPLE = 16 * (8 + 8 + 8)
 
 
 def record(
@@ -37,7 +39,8 @@ def record(
     float64); ``steps/1/`` and so on: gradients, parameters and state of an optimizer.
 
     Args:
-      reference: a module, or a function of tensors. It is copied to the CPU, and stays as it is.
+      reference: a module, which is copied to the CPU and stays as it is; or a function of tensors,
+        which is called as it is, in the dtype of its inputs and with those in float64.
       inputs: an array or tensor, a tuple of them, or a dict by keyword.
       path: of the file; one that is there is replaced once the new one is whole.
       training: whether a module runs in training mode. In float64 `nn.Dropout`, and its forms for
@@ -54,15 +57,17 @@ def record(
 
     Raises:
       ImportError: if PyTorch is not there.
-      TypeError: if the inputs are no arrays, the reference returns no tensors of PyTorch, or a
-        function is to be optimized.
-      ValueError: if all but the taps is more than ``max_bytes``, or ``steps`` below 1.
+      TypeError: if the inputs are no arrays, the reference is neither a module nor a function,
+        returns anything but tensors of PyTorch and numbers, or ``optimizer`` makes none.
+      ValueError: if ``max_bytes`` leaves no room for a sample of each tap, a number is out of its
+        range, two leaves have one name, the path can't be one of a new file, no step would be
+        taken, or the reference raises in float64.
     """
     if reason := missing("torch"):
         raise ImportError(f"`parity.record` runs the reference, which needs PyTorch: {reason}")
     from parity.frameworks import torch_record_side
 
-    _require(reference, optimizer, steps)
+    _require(reference, optimizer, steps, seed, max_bytes, Path(path))
     named = _named(inputs)
     found = torch_record_side.run(reference, named, training=training, seed=seed)
     if optimizer is not None:
@@ -88,27 +93,48 @@ def record(
     return recording.write(Path(path), found, manifest)
 
 
-def _require(reference: Any, optimizer: Any, steps: Any) -> None:
+def _require(
+    reference: Any, optimizer: Any, steps: Any, seed: Any, max_bytes: Any, path: Path
+) -> None:
+    """Refuse what could not be recorded, before anything is computed."""
+    recording.require_path(path)
     if not callable(reference):
         raise TypeError(
             f"`reference` must be a module or a function, got {type(reference).__name__}."
         )
+    owner = getattr(reference, "__self__", None)
+    if hasattr(owner, "parameters"):
+        raise TypeError(f"`reference` must be the {type(owner).__name__} itself, got its method.")
+    if optimizer is not None and not callable(optimizer):
+        raise TypeError(
+            "`optimizer` must make one from parameters, as lambda p: torch.optim.Adam(p, 1e-3); "
+            f"got {type(optimizer).__name__}."
+        )
     if optimizer is not None and not hasattr(reference, "parameters"):
         raise TypeError("`optimizer` needs a module: a function has no parameters.")
-    if type(steps) is not int or steps < 1:
-        raise ValueError(f"`steps` must be at least 1, got {steps!r}.")
+    numbers = {"steps": (steps, 1), "seed": (seed, 0)}
+    if max_bytes is not None:
+        numbers["max_bytes"] = max_bytes, 1
+    for name, (number, least) in numbers.items():
+        if type(number) is not int or not least <= number < 2**63:
+            raise ValueError(f"`{name}` must be an integer of at least {least}, got {number!r}.")
 
 
 def _named(inputs: Any) -> dict[str, np.ndarray]:
+    if isinstance(inputs, list):
+        raise TypeError("`inputs` must be an array, a tuple or a dict of them; got a list.")
     if not isinstance(inputs, Mapping):
         places = inputs if isinstance(inputs, tuple) else (inputs,)
         inputs = {str(place): value for place, value in enumerate(places)}
-    return {str(name): to_array(value, f"`inputs` {name}") for name, value in inputs.items()}
+    named = {str(name): to_array(value, f"`inputs` {name}") for name, value in inputs.items()}
+    if len(named) < len(inputs):
+        raise ValueError(f"`inputs` has two of one name among {list(inputs)}.")
+    return named
 
 
 def _is_doubtful(array: np.ndarray) -> bool:
     """Say whether all values fit float32, as where a float32 buffer has been cast to float64."""
-    return array.dtype == np.float64 and bool(array.any()) and fits_float32(array)
+    return is_floating(array.dtype) and bool(array.any()) and fits_float32(widen(array))
 
 
 def _sample(found: dict[str, np.ndarray], max_bytes: int, seed: int) -> dict[str, list[int]]:
@@ -120,14 +146,15 @@ def _sample(found: dict[str, np.ndarray], max_bytes: int, seed: int) -> dict[str
         if name.startswith("taps/")
     }
     sizes = {name: sum(found[side].nbytes for side in both) for name, both in sides.items()}
-    fixed = sum(array.nbytes for name, array in found.items() if "taps/" not in name)
+    taps = {side for both in sides.values() for side in both}
+    fixed = sum(array.nbytes for name, array in found.items() if name not in taps)
     if fixed + sum(sizes.values()) <= max_bytes:
         return {}
     room = (max_bytes - fixed) // max(len(sides), 1)
-    if room < 0 or not sides:
+    if room < _LEAST_SAMPLE or not sides:
         raise ValueError(
-            f"`max_bytes` is {max_bytes:,}, and what is never sampled takes {fixed:,}. "
-            "Give a smaller input, or more bytes."
+            f"`max_bytes` is {max_bytes:,}, and what is never sampled takes {fixed:,}; each of "
+            f"{len(sides)} taps needs {_LEAST_SAMPLE}. Give a smaller input, or more bytes."
         )
     shapes, random = {}, np.random.default_rng(seed)
     for name, both in sides.items():

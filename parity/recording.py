@@ -21,6 +21,7 @@ from parity.untrusted import (
     Refused,
     file_arrays,
     file_parts,
+    is_name,
     json_object,
     refuse,
     shown,
@@ -50,12 +51,24 @@ class Recording:
 
     def group(self, prefix: str) -> dict[str, np.ndarray]:
         """Return the arrays below a prefix: of "outputs", those named ``outputs/...``."""
-        start = f"{prefix}/"
+        start = f"{prefix.rstrip('/')}/"
         return {
             name.removeprefix(start): array
             for name, array in self.tensors.items()
             if name.startswith(start)
         }
+
+
+def require_path(path: Path) -> None:
+    """Refuse a path at which no recording can be written.
+
+    Raises:
+      ValueError: if it is a folder, a device or a pipe, or its folder is not there.
+    """
+    if path.exists() and not path.is_file():
+        raise ValueError(f"`path` must be a file or new, and {path} is neither. Give another.")
+    if not path.resolve().parent.is_dir():
+        raise ValueError(f"`path` must be in a folder that exists, and that of {path} does not.")
 
 
 def write(path: Path, tensors: Mapping[str, np.ndarray], manifest: Mapping[str, Any]) -> str:
@@ -80,8 +93,7 @@ def write(path: Path, tensors: Mapping[str, np.ndarray], manifest: Mapping[str, 
 
     if taken := sorted({"schema", "aliases"} & set(manifest)):
         raise ValueError(f"`manifest` has {taken[0]!r}, which a recording sets. Use another key.")
-    if path.exists() and not path.is_file():
-        raise ValueError(f"`path` must be a file or new, and {path} is neither. Give another.")
+    require_path(path)
     stored, aliases = _deduplicated(tensors)
     text = json.dumps(
         {**manifest, "schema": SCHEMA, "aliases": aliases}, sort_keys=True, allow_nan=False
@@ -106,8 +118,8 @@ def _deduplicated(
     aliases: dict[str, str] = {}
     first: dict[tuple[str, tuple[int, ...], bytes], str] = {}
     for name, array in sorted(tensors.items()):
-        if not name or name == "__metadata__":
-            raise ValueError(f"an array of a recording must have a name, got {name!r}")
+        if not is_name(name):
+            raise ValueError(f"an array of a recording must have a printable name, got {name!r}")
         if array.dtype.name not in DTYPES.values():
             raise TypeError(
                 f"`{name}` is {array.dtype.name}. Record floats, integers or bools: "
@@ -182,7 +194,8 @@ def _aliases(manifest: dict[str, Any], stored: Mapping[str, np.ndarray]) -> dict
     if not isinstance(aliases, dict):
         refuse("its manifest has no aliases")
     for name, first in aliases.items():
-        if name in stored or not isinstance(first, str) or first not in stored:
+        is_sound = is_name(name) and isinstance(first, str) and first in stored
+        if name in stored or not is_sound:
             stands = f"its alias `{shown(name)}` stands for {repr(first)[:80]}"
             refuse(f"{stands}, which is no other array of it")
     return aliases

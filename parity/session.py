@@ -85,8 +85,6 @@ def execute(options: Options, source: Source) -> int:
         kept = whole_file(options.report) if options.report else nullcontext()
         with kept as report:
             _show(_records(Stream(chosen), setting, options), coverage, setting, options, report)
-        if setting.recorder is not None:
-            setting.recorder.write()
     except RecordingError as error:
         option = "--record: " if options.record else "--against: " if options.against else ""
         raise UsageError(f"{option}{error}") from error
@@ -148,6 +146,11 @@ def _records(cases: Stream, setting: Setting, options: Options) -> Iterator[Row 
     # The bar would run through JSON lines on the same terminal.
     bar = sys.stderr.isatty() and not (options.output == "json" and sys.stdout.isatty())
     yield from tracked(records, cases) if bar else records
+    if setting.recorder is not None:  # before the summary: it says that all is well
+        try:
+            setting.recorder.write()
+        except OSError as error:
+            raise UsageError(f"--record can't be written: {error}") from error
 
 
 def _show(

@@ -64,7 +64,8 @@ class Recorder:
         """
         if self.failed:
             raise RecordingError(f"nothing was written: the reference raised in {self.failed[0]}")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        if self._tensors:
+            self.folder.mkdir(parents=True, exist_ok=True)
         for concept, tensors in self._tensors.items():
             manifest = {
                 "kind": KIND,
@@ -94,7 +95,8 @@ class Replay:
     def __str__(self) -> str:
         """Return what stands for the reference, with its version and a hash of all files."""
         together = hashlib.sha256("".join(self.hashes.values()).encode()).hexdigest()
-        return f"torch {' and '.join(self.versions)}, recorded in {self.place}, sha256 {together}"
+        versions = shown(" and ".join(self.versions))
+        return f"torch {versions}, recorded in {self.place}, sha256 {together}"
 
     def reference(self, case: Case) -> tuple[Arrays, dict[str, float]]:
         """Return what the reference has computed, and how far two runs of it were apart.

@@ -84,6 +84,11 @@ def shown(name: str) -> str:
     return plain if len(name) <= 80 else f"{plain}..."
 
 
+def is_name(name: str) -> bool:
+    """Say whether an array may be called so, and a terminal be shown that."""
+    return name.isprintable() and name not in ("", "__metadata__")
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     return found if len(found) == len(pairs) else refuse("names something twice")
@@ -93,6 +98,8 @@ def file_arrays(header: dict[str, Any], payload: bytes) -> dict[str, np.ndarray]
     """Return the arrays that a header describes, once they are all of the payload."""
     entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
     for name, entry in entries.items():
+        if not is_name(name):
+            refuse(f"has an array named `{shown(name)}`")
         if not isinstance(entry, dict) or set(entry) != _ENTRY or not _is_sound(entry):
             refuse(f"describes `{shown(name)}` by {str(entry)[:200]}, which is no array")
     end = 0

@@ -58,14 +58,21 @@ def require_recordings(against: Path | None, record: Path | None) -> None:
     """Refuse recordings that are not there, or a folder that could not get them."""
     if against is not None and record is not None:
         raise UsageError("--record needs the reference itself: give it without --against")
-    if against is not None and not against.exists():
-        raise UsageError(f"--against must be a file or a folder; {str(against)!r} is not there")
-    if record is not None and record.exists() and not record.is_dir():
-        raise UsageError(f"--record must be a folder; {str(record)!r} is a file")
-    if record is not None:
-        nearest = next(folder for folder in (record, *record.absolute().parents) if folder.exists())
-        if not os.access(nearest, os.W_OK):
-            raise UsageError(f"--record must be in a folder you may write to; got {str(nearest)!r}")
+    try:
+        if against is not None and not against.exists():
+            raise UsageError(f"--against must be a file or a folder; {str(against)!r} is not there")
+        if record is not None:
+            _require_folder(record.resolve())
+    except (OSError, RuntimeError) as error:  # RuntimeError: a circle of links
+        raise UsageError(f"--record and --against must be paths; {error}") from error
+
+
+def _require_folder(record: Path) -> None:
+    nearest = next(folder for folder in (record, *record.parents) if folder.exists())
+    if not nearest.is_dir():
+        raise UsageError(f"--record must be a folder; {str(nearest)!r} is a file")
+    if not os.access(nearest, os.W_OK):
+        raise UsageError(f"--record must be in a folder you may write to; got {str(nearest)!r}")
 
 
 def require_writable(path: Path | None) -> None:

@@ -27,6 +27,7 @@ class Sgd:
       rate: the learning rate.
       momentum: what is kept of the last step; the first one is the gradient alone.
       weight_decay: times the parameters, added to the gradient.
+      decoupled: a mistake: the weight decay is added to the update, and has no momentum.
       damped: a mistake: the gradient enters times 1 - momentum.
       nesterov: a mistake unless it is asked for: the step looks one momentum ahead.
     """
@@ -34,6 +35,7 @@ class Sgd:
     rate: float
     momentum: float = 0.9
     weight_decay: float = 0.0
+    decoupled: bool = False
     damped: bool = False
     nesterov: bool = False
 
@@ -48,10 +50,12 @@ class Sgd:
         Source: torch.optim.SGD, dampening 0 (Sutskever et al. 2013, the rate outside the momentum).
         """
         parameters = state["parameters"]
-        wide = gradient.astype(np.float64) + self.weight_decay * parameters
+        decay = self.weight_decay * parameters
+        wide = gradient.astype(np.float64) + (0.0 if self.decoupled else decay)
         entering = (1 - self.momentum if self.damped else 1.0) * wide
         momentum = self.momentum * state["momentum"] + entering
         update = wide + self.momentum * momentum if self.nesterov else momentum
+        update = update + decay if self.decoupled else update
         return {"parameters": parameters - self.rate * update, "momentum": momentum}
 
 
@@ -155,6 +159,8 @@ def mistakes(rule: Rule) -> dict[str, Rule]:
     """Return the rule with each known mistake, by name."""
     decayed = {"no weight decay": replace(rule, weight_decay=0.0)} if rule.weight_decay else {}
     if isinstance(rule, Sgd):
+        if decayed:
+            decayed["weight decay outside the momentum"] = replace(rule, decoupled=True)
         return {
             "momentum damped by 1 - momentum": replace(rule, damped=True),
             "Nesterov's momentum": replace(rule, nesterov=True),

@@ -32,6 +32,7 @@ def cases() -> Iterator[Case]:
         for dtype in FLOATS:
             yield _add(dtype, mode, explicit=False, default=False)
             yield _add(dtype, mode, explicit=True, default=jit)
+    yield _add("bfloat16", "jit", explicit=True, default=False, table_dtype="float32")
 
 
 def _ids(offset: int, mode: str, *, default: bool) -> Case:
@@ -81,11 +82,17 @@ def _segments(mode: str, *, default: bool) -> Case:
     )
 
 
-def _add(dtype: str, mode: str, *, explicit: bool, default: bool) -> Case:
-    """Compare the sum, and both gradients; each row is hit from more than one place."""
+def _add(
+    dtype: str, mode: str, *, explicit: bool, default: bool, table_dtype: str | None = None
+) -> Case:
+    """Compare the sum, and both gradients; each row is hit from more than one place.
+
+    A table of another dtype is rounded to that of ``x`` before it is added.
+    """
+    kept = table_dtype or dtype
     random = rng(1)
     x, cotangent = (round_to(random.normal(size=(3, 6, 12)) * 9, dtype) for _ in range(2))
-    table = round_to(random.uniform(-1, 1, size=(9, 12)), dtype)
+    table = round_to(random.uniform(-1, 1, size=(9, 12)), kept)
     arrays = {"x": x, "table": table, COTANGENT: cotangent}
     rows = np.broadcast_to(np.arange(6, dtype=np.int32), (3, 6))
     if explicit:
@@ -94,16 +101,18 @@ def _add(dtype: str, mode: str, *, explicit: bool, default: bool) -> Case:
         arrays["positions"] = rows
 
     def expected() -> dict[str, Tensor]:
-        wide = x.astype(np.float64) + table.astype(np.float64)[rows]
+        added = round_to(table.astype(np.float64), dtype).astype(np.float64)
+        wide = x.astype(np.float64) + added[rows]
         reason = f"one addition in {dtype}"
         return {
             "sum": Tensor(wide, half_ulp(wide, dtype), reason, True),
             "gradient/x": Tensor(cotangent.astype(np.float64), 0.0, "handed on as it is", True),
-            "gradient/table": scattered(rows, cotangent.astype(np.float64), 9, dtype),
+            "gradient/table": scattered(rows, cotangent.astype(np.float64), 9, kept),
         }
 
+    named = f"{dtype}, " if kept == dtype else f"{dtype}, {kept} table, "
     return Case(
-        f"positions/add[{dtype}, {'explicit positions, ' if explicit else ''}{mode}]",
+        f"positions/add[{named}{'explicit positions, ' if explicit else ''}{mode}]",
         dtype,
         lambda: arrays,
         on_jax(jax_input.add_positions, name="sum", jit=mode == "jit"),

@@ -19,6 +19,8 @@ _DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 Arrays = dict[str, np.ndarray]
 
 
+@torch.inference_mode(mode=False)
+@torch.enable_grad()
 def run(
     reference: Callable[..., Any], inputs: Mapping[str, np.ndarray], *, training: bool, seed: int
 ) -> Arrays:
@@ -38,7 +40,8 @@ def run(
     found = {f"inputs/{name}": array for name, array in inputs.items()}
     model = _copy(reference, training)
     if isinstance(model, nn.Module):
-        found |= {f"weights/{name}": to_numpy(value) for name, value in model.state_dict().items()}
+        state = {n: value for n, value in model.state_dict().items() if isinstance(value, Tensor)}
+        found |= {f"weights/{name}": _array(value) for name, value in state.items()}
     masks: dict[str, Tensor] = {}
     with _seeded(seed):
         first = _differentiated(model, given, masks, lambda outputs: _cotangents(outputs, seed))
@@ -49,12 +52,20 @@ def run(
         n: value.double() if value.is_floating_point() else value for n, value in given.items()
     }
     with _seeded(seed) as undrawn:
-        second = _differentiated(wide, finer, masks, lambda _: first)
+        try:
+            second = _differentiated(wide, finer, masks, lambda _: first)
+        except Exception as error:
+            raise ValueError(
+                f"`reference` raises in float64: {error}. A function must compute in the dtype "
+                "that it is given; a module is passed as itself, and widened."
+            ) from error
         repeated = torch.equal(undrawn, torch.get_rng_state())
     kinds = ("outputs/", "taps/", "gradients/") if repeated else ()
     return found | {f"float64/{n}": array for n, array in second.items() if n.startswith(kinds)}
 
 
+@torch.inference_mode(mode=False)
+@torch.enable_grad()
 def steps(
     reference: Any,
     inputs: Mapping[str, np.ndarray],
@@ -71,6 +82,7 @@ def steps(
     """
     model = _copy(reference, training)
     made = optimizer(model.parameters())
+    _require_optimizer(made, model)
     found: Arrays = {}
     with _seeded(seed):
         for step in range(1, count + 1):
@@ -78,15 +90,33 @@ def steps(
             given = {name: from_numpy(array) for name, array in inputs.items()}
             _pull_back(_outputs(_called(model, given)), cotangents)
             gradients = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
-            told = {f"gradients/{n}": to_numpy(gradient) for n, gradient in gradients.items()}
+            if not gradients:
+                raise ValueError("`optimizer` would take no step: no output has a gradient.")
+            told = {f"gradients/{n}": _array(gradient) for n, gradient in gradients.items()}
             made.step()
-            told |= {f"parameters/{n}": to_numpy(p) for n, p in model.named_parameters()}
+            told |= {f"parameters/{n}": _array(p) for n, p in model.named_parameters()}
             for name, parameter in model.named_parameters():
                 state = made.state[parameter].items()
                 held = {key: value for key, value in state if value is not None}
-                told |= {f"state/{name}/{k}": to_numpy(torch.as_tensor(v)) for k, v in held.items()}
+                told |= {f"state/{name}/{k}": _array(torch.as_tensor(v)) for k, v in held.items()}
             found |= {f"steps/{step}/{name}": array for name, array in told.items()}
     return found
+
+
+def _require_optimizer(made: Any, model: nn.Module) -> None:
+    if not isinstance(made, torch.optim.Optimizer):
+        raise TypeError(
+            "`optimizer` must make an optimizer of torch.optim from the parameters it is given, "
+            f"got {type(made).__name__}."
+        )
+    own = {id(parameter) for parameter in model.parameters()}
+    if any(
+        id(parameter) not in own for group in made.param_groups for parameter in group["params"]
+    ):
+        raise ValueError(
+            "`optimizer` must be made from the parameters that it is given: the model is copied, "
+            "and others would not move."
+        )
 
 
 def _copy(reference: Any, training: bool) -> Any:
@@ -126,8 +156,9 @@ def _differentiated(
     for value in real.values():
         value.requires_grad_(value.is_floating_point())
     with _tapped(model, masks) as taps:
-        outputs = _outputs(_called(model, real))
-    named = {f"outputs/{name}": to_numpy(value) for name, value in outputs.items()}
+        # Copies: what is differentiated may not be changed in place.
+        outputs = _outputs(_called(model, {name: value.clone() for name, value in real.items()}))
+    named = {f"outputs/{name}": _array(value) for name, value in outputs.items()}
     named |= {f"taps/{name}": array for name, array in taps.items()}
     pulled = {n: array for n, array in cotangents(outputs).items() if n.startswith("cotangents/")}
     _pull_back(outputs, pulled)
@@ -135,7 +166,7 @@ def _differentiated(
     if isinstance(model, nn.Module):
         sources |= dict(model.named_parameters())
     gradients = {name: value.grad for name, value in sources.items() if value.grad is not None}
-    told = {f"gradients/{name}": to_numpy(gradient) for name, gradient in gradients.items()}
+    told = {f"gradients/{name}": _array(gradient) for name, gradient in gradients.items()}
     return named | pulled | told
 
 
@@ -145,13 +176,27 @@ def _called(model: Any, given: Mapping[str, Tensor]) -> Any:
 
 
 def _outputs(result: Any) -> dict[str, Tensor]:
-    named = {path or "output": leaf for path, leaf in leaves(result) if isinstance(leaf, Tensor)}
+    named: dict[str, Tensor] = {}
+    for path, leaf in leaves(result):
+        name = path or "output"
+        if not isinstance(leaf, Tensor | float | int):
+            raise TypeError(
+                "`reference` must return tensors of PyTorch, or dicts, lists and tuples of them; "
+                f"got {type(leaf).__name__} as {name!r}."
+            )
+        if name in named:
+            raise ValueError(
+                f"`reference` returns two outputs as {name!r}. Rename one of the keys."
+            )
+        named[name] = torch.as_tensor(leaf)
     if not named:
-        raise TypeError(
-            "`reference` must return tensors of PyTorch, or a tree of them; "
-            f"got {type(result).__name__}. What a port computes is compared, not recorded."
-        )
+        raise TypeError("`reference` must return tensors of PyTorch, got nothing.")
     return named
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    """Return a tensor's bits; a complex one has real and imaginary part along a last axis."""
+    return to_numpy(torch.view_as_real(tensor) if tensor.is_complex() else tensor)
 
 
 def _cotangents(outputs: Mapping[str, Tensor], seed: int) -> Arrays:
@@ -196,24 +241,23 @@ def _tapped(model: Any, masks: dict[str, Tensor]) -> Iterator[Arrays]:
 
         def end(module: nn.Module, places: Any, named: Any, result: Any) -> Any:
             calls[path] = calls.get(path, 0) + 1
-            name = path if calls[path] == 1 else f"{path}#{calls[path]}"
+            name = f"{path or 'module'}#{calls[path]}" if calls[path] > 1 else path or "module"
             if isinstance(module, _DROPOUT) and module.training and module.p > 0:
                 masks[name] = _drawn(module, *before[path])
             elif name in masks:
                 result = _dropped(module, before[path][0], masks[name])
-            for inner, leaf in leaves(result):
+            for inner, leaf in leaves(result) if path else ():
                 if isinstance(leaf, Tensor):
-                    taps[f"{name}/{inner}" if inner else name] = to_numpy(leaf)
+                    taps[f"{name}/{inner}" if inner else name] = _array(leaf)
             return result
 
         return begin, end
 
     with ExitStack() as stack:
         for path, module in model.named_modules() if isinstance(model, nn.Module) else ():
-            if path:
-                begin, end = hooks(path)
-                stack.callback(module.register_forward_pre_hook(begin, with_kwargs=True).remove)
-                stack.callback(module.register_forward_hook(end, with_kwargs=True).remove)
+            begin, end = hooks(path)
+            stack.callback(module.register_forward_pre_hook(begin, with_kwargs=True).remove)
+            stack.callback(module.register_forward_hook(end, with_kwargs=True).remove)
         yield taps
 
 

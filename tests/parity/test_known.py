@@ -1,7 +1,9 @@
 """Accepted differences: within their bound they pass, beyond it or gone they fail."""
 
 import datetime
+import os
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -64,13 +66,18 @@ def test_one_that_no_longer_occurs_fails():
     [
         row(case="a/b[d]"),
         row(tensor="table"),
-        row(side="port", verdict="the port is off"),
-        row(side="both", verdict="both are off"),
         row(limit=None, verdict="missing on the side of torch"),
     ],
 )
 def test_another_difference_is_not_accepted(other):
     assert accepted(other, [ENTRY]) == other
+
+
+@pytest.mark.parametrize("side", ["port", "both"])
+def test_another_side_is_not_accepted_and_that_is_said(side):
+    found = accepted(row(side=side, verdict="off"), [ENTRY])
+    assert (found.passed, found.verdict) == (False, "off")
+    assert found.notes == ("known is that the reference is off",)
 
 
 @pytest.mark.parametrize(("device", "passed"), [("", True), ("cpu", True), ("gpu", False)])
@@ -125,6 +132,7 @@ def written(path, **change):
         ({"side": '"torch"'}, "side 'port' or 'reference'"),
         ({"case": "1"}, "case, tensor, device and reason must be texts"),
         ({"device": "1"}, "case, tensor, device and reason must be texts"),
+        ({"device": '"cpuu"'}, "device must be one of cpu, cuda, gpu, rocm, tpu; got 'cpuu'"),
         ({"bound": "0"}, "bound must be above 0, got 0"),
         ({"bound": "inf"}, "bound must be above 0, got inf"),
         ({"bound": "nan"}, "bound must be above 0, got nan"),
@@ -141,6 +149,14 @@ def test_an_entry_that_is_none_is_refused(tmp_path, change, said):
 
 def test_lists_that_are_none_are_refused(tmp_path):
     path = tmp_path / "known.toml"
+    with pytest.raises(UsageError, match="--known must be a file of at most 1 MiB"):
+        load(path)
+    with pytest.raises(UsageError, match="--known must be a file of at most 1 MiB"):
+        load(Path("/dev/zero"))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="--known must be a file of at most 1 MiB"):
+        load(tmp_path / "pipe")
+    path.write_text("x = " + "[" * 100_000)
     with pytest.raises(UsageError, match="--known must be a TOML file"):
         load(path)
     path.write_text("difference = 3\n")

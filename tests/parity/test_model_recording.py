@@ -34,6 +34,12 @@ def path(tmp_path):
     return tmp_path / "model.safetensors"
 
 
+class Argmax(nn.Module):
+    def forward(self, x):
+        return x.argmax(-1)
+
+
+LINEAR = nn.Linear(8, 4)
 X = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
 
 
@@ -274,7 +280,7 @@ def test_above_max_bytes_taps_are_sampled_and_their_places_kept(model, path):
     ("arguments", "options", "error", "said"),
     [
         ((nn.Linear(8, 4), X), {"max_bytes": 10}, ValueError, "`max_bytes` is 10, and what is"),
-        ((nn.Linear(8, 4), ["a"]), {}, TypeError, "`inputs` 0 is"),
+        ((nn.Linear(8, 4), "a"), {}, TypeError, "`inputs` 0 is"),
         (
             (lambda x: x.detach().numpy(), X),
             {},
@@ -282,7 +288,34 @@ def test_above_max_bytes_taps_are_sampled_and_their_places_kept(model, path):
             "`reference` must return tensors of PyTorch.* got",
         ),
         ((3, X), {}, TypeError, "`reference` must be a module or a function, got int"),
-        ((nn.Linear(8, 4), X), {"steps": 0}, ValueError, "`steps` must be at least 1, got 0"),
+        ((nn.Linear(8, 4).forward, X), {}, TypeError, "must be the Linear itself, got its method"),
+        ((nn.Linear(8, 4), [X, X]), {}, TypeError, "`inputs` must be .* got a list"),
+        ((nn.Linear(8, 4), {0: X, "0": X}), {}, ValueError, "`inputs` has two of one name"),
+        ((lambda x: (x, object()), X), {}, TypeError, r"got object as '\[1\]'"),
+        ((lambda x: {1: x, "1": x}, X), {}, ValueError, "returns two outputs as '1'"),
+        ((lambda x: LINEAR(x), X), {}, ValueError, "raises in float64: .* a module is passed as"),
+        ((nn.Linear(8, 4), X), {"seed": -1}, ValueError, "`seed` must be an integer of at least 0"),
+        ((nn.Linear(8, 4), X), {"max_bytes": True}, ValueError, "`max_bytes` must be an integer"),
+        ((nn.Linear(8, 4), X), {"optimizer": 3}, TypeError, "`optimizer` must make one from"),
+        ((nn.Linear(8, 4), X), {"optimizer": list}, TypeError, "of torch.optim .* got list"),
+        (
+            (LINEAR, X),
+            {"optimizer": lambda _: torch.optim.SGD(LINEAR.parameters(), 0.1)},
+            ValueError,
+            "must be made from the parameters that it is given",
+        ),
+        (
+            (nn.Sequential(nn.Linear(8, 4), Argmax()), X),
+            {"optimizer": lambda p: torch.optim.SGD(p, 0.1)},
+            ValueError,
+            "would take no step: no output has a gradient",
+        ),
+        (
+            (nn.Linear(8, 4), X),
+            {"steps": 0},
+            ValueError,
+            "`steps` must be an integer of at least 1, got 0",
+        ),
         (
             (lambda x: x, X),
             {"optimizer": torch.optim.SGD},
@@ -297,6 +330,65 @@ def test_what_can_not_be_recorded_is_named_and_nothing_is_written(
     with pytest.raises(error, match=said):
         parity.record(*arguments, path, **options)
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "said"), [(".", "must be a file or new"), ("no/where", "in a folder that exists")]
+)
+def test_a_path_that_can_be_none_is_refused_before_anything_runs(tmp_path, place, said):
+    def reference(x):
+        raise AssertionError("it ran")
+
+    with pytest.raises(ValueError, match=said):
+        parity.record(reference, X, tmp_path / place)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_the_callers_mode_takes_no_gradients_away(path, mode):
+    with mode():
+        parity.record(LINEAR, X, path)
+    assert recording.read(path).group("gradients").keys() == {"weight", "bias", "inputs/0"}
+
+
+def test_what_changes_its_input_in_place_is_recorded(path):
+    parity.record(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(8, 4)), X, path)
+    found = recording.read(path)
+    np.testing.assert_array_equal(found.tensors["inputs/0"], X)
+    np.testing.assert_array_equal(found.tensors["taps/0"], np.maximum(X, 0))
+
+
+def test_complex_taps_are_recorded_as_pairs(path):
+    class Spectrum(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.transform = Transform()
+
+        def forward(self, x):
+            return self.transform(x).abs()
+
+    class Transform(nn.Module):
+        def forward(self, x):
+            return torch.fft.rfft(x)
+
+    parity.record(Spectrum(), X, path)
+    tap = recording.read(path).tensors["taps/transform"]
+    np.testing.assert_allclose(tap[..., 0] + 1j * tap[..., 1], np.fft.rfft(X), atol=1e-5)
+
+
+def test_dropout_alone_has_a_mask(path):
+    parity.record(nn.Dropout(0.5), X, path, training=True)
+    found = recording.read(path)
+    np.testing.assert_array_equal(
+        found.tensors["masks/module"], found.tensors["outputs/output"] != 0
+    )
+    np.testing.assert_allclose(
+        found.tensors["float64/outputs/output"], found.tensors["outputs/output"]
+    )
+
+
+def test_an_output_called_taps_is_no_tap(path):
+    parity.record(lambda x: {"taps": {"h": x, "g": 2 * x}}, X, path, max_bytes=2_000)
+    assert recording.read(path).manifest["shapes"] == {}
 
 
 def test_without_torch_it_says_how_to_get_it(path, monkeypatch):

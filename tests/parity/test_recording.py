@@ -60,9 +60,7 @@ def refused(path, reason, **options):
 
 @given(
     st.dictionaries(
-        st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(
-            lambda name: name != "__metadata__"
-        ),
+        st.text(min_size=1).filter(lambda name: name.isprintable() and name != "__metadata__"),
         st.sampled_from(DTYPES).flatmap(
             lambda dtype: arrays.arrays(dtype, arrays.array_shapes(min_dims=0, min_side=0))
         ),
@@ -128,7 +126,8 @@ def test_a_group_is_what_is_below_a_name(path):
     [
         ({"x": np.array(["a"])}, TypeError, "`x` is str32. Record floats, integers or bools"),
         ({"x": np.ones(2, complex)}, TypeError, "`x` is complex128"),
-        ({"": np.ones(2)}, ValueError, "must have a name, got ''"),
+        ({"": np.ones(2)}, ValueError, "must have a printable name, got ''"),
+        ({"a\nok   fake": np.ones(2)}, ValueError, "must have a printable name"),
         ({"__metadata__": np.ones(2)}, ValueError, "got '__metadata__'"),
     ],
 )
@@ -202,6 +201,9 @@ def manifest(**change):
         (entry(data_offsets=[0, 24, 48]), "describes `a/b`"),
         (entry(extra=1), "describes `a/b`"),
         (lambda header, *_: header.update({"a/b": []}), "describes `a/b`"),
+        (lambda header, *_: header.update({"\x1b[31m": {}}), r"has an array named `\\x1b\[31m`"),
+        (lambda header, *_: header.update({"\ud800": {}}), r"has an array named `\\ud800`"),
+        (manifest(aliases={"\n": "a/b"}), r"its alias `\\n`"),
         (lambda header, *_: header.pop("c [d]") and None, "its header tells of|hole"),
         (lambda header, m, payload: payload + b"x", "bytes of arrays, and its header tells of"),
         (manifest(schema=2), r"newer parity \(schema 2, this one reads 1\): update parity"),

@@ -58,7 +58,7 @@ def test_a_number_beyond_float64_is_refused(tmp_path, number):
 @pytest.mark.parametrize("name", ["n" * 100_000, "\x1b[2J", "\ud800", "\r\n"])
 def test_a_message_is_short_and_safe_to_print(tmp_path, monkeypatch, name):
     recording.write(tmp_path / "a", TENSORS, {})
-    monkeypatch.setattr(recording, "_told_apart", lambda _: (TENSORS, {name: "gone"}))
+    monkeypatch.setattr(recording, "_deduplicated", lambda _: (TENSORS, {name: "gone"}))
     recording.write(tmp_path / "a", TENSORS, {})
     said = reason(tmp_path / "a").removeprefix(str(tmp_path))
     assert said.isprintable()

@@ -257,6 +257,44 @@ def test_nothing_is_recorded_where_the_reference_raised(fakes, command, tmp_path
         assert "--record: nothing was written: the reference raised in x/bad" in err
 
 
+def test_a_folder_below_a_file_is_refused_first(command, tmp_path):
+    (tmp_path / "file").write_text("x")
+    code, out, err = command("good", "--record", str(tmp_path / "file" / "below"))
+    assert (code, out) == (2, "")
+    assert "--record must be a folder" in err or "must be paths" in err
+    code, out, err = command("good", "--record", "x" * 300)
+    assert (code, out) == (2, "")
+    assert "--record and --against must be paths" in err
+
+
+def test_what_can_not_be_written_is_said_before_a_summary_says_that_all_is_well(
+    command, tmp_path, monkeypatch
+):
+    def full(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("parity.recording.write", full)
+    report = tmp_path / "report.jsonl"
+    arguments = ("--record", str(tmp_path / "new"), "--report", str(report), "--format", "json")
+    code, out, err = command("good", *arguments)
+    assert code == 2
+    assert "--record can't be written: no space left" in err
+    assert "summary" not in out
+    assert not report.exists()
+
+
+def test_nothing_is_made_where_nothing_was_run(command, tmp_path):
+    assert command("none", "--record", str(tmp_path / "new"))[0] == 3
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_version_is_shown_without_what_moves_a_cursor(fakes, command, recorded):
+    path = recorded([fakes.GOOD], {"torch": "2\x1b[2J"})
+    _, out, _ = command([fakes.GOOD], "--against", str(path))
+    assert "\x1b" not in out
+    assert "torch 2\\x1b[2J, recorded in" in out
+
+
 def test_a_folder_that_can_not_be_written_is_refused_first(command, tmp_path, monkeypatch):
     monkeypatch.setattr("os.access", lambda path, mode: False)
     code, out, err = command("good", "--record", str(tmp_path / "a" / "b"))
