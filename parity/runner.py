@@ -61,7 +61,8 @@ class Setting:
         if self.replayed(case):
             needs.discard("torch")
         elif self.replay is not None and "torch" in needs:
-            return Skip(case.id, "recording", f"the case is not in {self.replay.place}")
+            why = f"not in {self.replay.place}; where PyTorch is: parity run --all --record DIR"
+            return Skip(case.id, "recording", why)
         for need in sorted(needs):
             if need not in self.lacks:
                 self.lacks[need] = missing(need)

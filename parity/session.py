@@ -148,7 +148,7 @@ def _records(cases: Stream, setting: Setting, options: Options) -> Iterator[Row 
     yield from tracked(records, cases) if bar else records
     if setting.recorder is not None:  # before the summary: it says that all is well
         try:
-            setting.recorder.write()
+            sys.stderr.write(f"parity: {setting.recorder.write()}\n")
         except OSError as error:
             raise UsageError(f"--record can't be written: {error}") from error
 
@@ -172,6 +172,8 @@ def _show(
         if isinstance(record, Row) and not record.passed:
             failures.append((record, again(record.case, options)))
     facts = {**environment.installed(), **environment.running(load=False)}
+    if setting.alone:
+        facts |= {"noise": "each side twice, and on one example alone"}
     if setting.replay is not None:
         facts |= {"reference": str(setting.replay)}
         facts |= {f"sha256 of {file}": digest for file, digest in setting.replay.hashes.items()}

@@ -56,8 +56,8 @@ class Recorder:
             "floors": dict(floors),
         }
 
-    def write(self) -> None:
-        """Write what was taken.
+    def write(self) -> str:
+        """Write what was taken, and say what that is.
 
         Raises:
           RecordingError: if the reference raised in a case; nothing is written then.
@@ -74,6 +74,8 @@ class Recorder:
                 "cases": self._cases[concept],
             }
             recording.write(self.folder / f"{concept}.safetensors", tensors, manifest)
+        files = (f"{concept} ({len(cases)} cases)" for concept, cases in self._cases.items())
+        return f"recorded in {self.folder}: {', '.join(files) or 'nothing'}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,10 +95,10 @@ class Replay:
     hashes: Mapping[str, str]
 
     def __str__(self) -> str:
-        """Return what stands for the reference, with its version and a hash of all files."""
+        """Return what stands for the reference: its version, and a hash of all files' hashes."""
         together = hashlib.sha256("".join(self.hashes.values()).encode()).hexdigest()
         versions = shown(" and ".join(self.versions))
-        return f"torch {versions}, recorded in {self.place}, sha256 {together}"
+        return f"torch {versions}, recorded in {self.place}, sha256 {together[:16]}"
 
     def reference(self, case: Case) -> tuple[Arrays, dict[str, float]]:
         """Return what the reference has computed, and how far two runs of it were apart.

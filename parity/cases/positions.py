@@ -31,7 +31,7 @@ def cases() -> Iterator[Case]:
         yield _segments(mode, default=jit)
         for dtype in FLOATS:
             yield _add(dtype, mode, explicit=False, default=False)
-            yield _add(dtype, mode, explicit=True, default=jit)
+            yield _add(dtype, mode, explicit=True, default=jit and dtype != "float16")
     yield _add("bfloat16", "jit", explicit=True, default=False, table_dtype="float32")
 
 

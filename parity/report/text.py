@@ -86,7 +86,16 @@ class Text:
         return captured.get()
 
 
-_BRIEF = ("python", "jax", "jax devices", "jax x64", "jax matmul precision", "torch", "reference")
+_BRIEF = (
+    "python",
+    "jax",
+    "jax devices",
+    "jax x64",
+    "jax matmul precision",
+    "torch",
+    "noise",
+    "reference",
+)
 
 
 def _details(row: Row) -> Iterator[str]:

@@ -48,6 +48,22 @@ def test_commands_print_what_they_show(block):
     assert doctest.OutputChecker().check_output(shown, done.stdout, FLAGS), done.stdout
 
 
+def test_python_blocks_of_the_docs_run(tmp_path):
+    """In a folder of their own: they write files."""
+    text = "".join(file.read_text() for file in sorted((ROOT / "docs").glob("*.md")))
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert len(blocks) > 0
+    for block in blocks:
+        done = subprocess.run(
+            [sys.executable, "-c", block],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+
+
 def test_commands_that_set_up_are_the_ones_that_ci_runs():
     (block,) = [text for kind, text in BLOCKS if kind == "sh"]
     ci = (ROOT / ".ci" / "run").read_text()

@@ -158,7 +158,7 @@ def test_a_case_that_was_not_recorded_is_not_run(fakes, command, recorded):
     code, out, _ = command([lacking], "--against", str(path))
     assert code == 3
     assert "fine/case[a]" in out
-    assert "NOT RUN: recording: the case is not in" in out
+    assert "NOT RUN: recording: not in" in out
 
 
 def test_the_port_is_to_blame_for_what_is_off_against_a_recording(fakes, command, recorded):
@@ -309,6 +309,11 @@ def test_a_reference_that_differs_from_run_to_run_says_so_in_its_recording(fakes
     assert replay(tmp_path).reference(fakes.GOOD)[1] == {"rows": 0.5}
 
 
+def test_what_was_recorded_is_said(command, tmp_path):
+    _, _, err = command("good", "--record", str(tmp_path))
+    assert err == f"parity: recorded in {tmp_path}: fine (2 cases)\n"
+
+
 def test_without_torch_nothing_can_be_recorded(command, tmp_path, monkeypatch):
     monkeypatch.setattr("parity.session.missing", lambda name: f"no {name} here")
     code, out, err = command("good", "--record", str(tmp_path / "new"))
@@ -321,7 +326,7 @@ def test_where_the_shipped_recordings_stand_in_that_is_said(fakes, command, monk
     monkeypatch.setattr("parity.session.missing", lambda name: f"no {name} here")
     code, out, err = command([fakes.GOOD, fakes.case("x/y", needs=("torch",))])
     assert code == 0
-    assert "NOT RUN: recording: the case is not in" in out
+    assert "NOT RUN: recording: not in" in out
     assert "parity: torch: no torch here" in err
     assert "parity: in its place: torch 2.13.0+cpu, recorded in" in err
 

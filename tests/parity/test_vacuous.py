@@ -66,7 +66,7 @@ def test_a_run_of_nothing_worth_comparing_ends_with_3(fakes, command):
     vacant = fakes.case("x/y", np.zeros(3, np.float32), np.zeros(3, np.float32), np.zeros(3))
     code, out, _ = command([fakes.GOOD, vacant])
     assert code == 3
-    assert "1 tensors compared: 1 passed, 0 failed, 1 not worth comparing" in out
+    assert "1 tensor compared: 1 passed, 0 failed, 1 not worth comparing" in out
 
 
 @pytest.mark.parametrize("side", ["port", "reference"])
