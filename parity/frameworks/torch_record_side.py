@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from parity.formats import round_to
-from parity.frameworks.torch_side import from_numpy, to_numpy
+from parity.frameworks.torch_side import from_numpy, to_numpy, to_real_numpy
+from parity.frameworks.torch_taps import DROPOUT, tapped
 from parity.trees import leaves
-
-# Those that multiply by zero or by 1 / (1 - p).
-_DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 Arrays = dict[str, np.ndarray]
 
@@ -41,7 +39,7 @@ def run(
     model = _copy(reference, training)
     if isinstance(model, nn.Module):
         state = {n: value for n, value in model.state_dict().items() if isinstance(value, Tensor)}
-        found |= {f"weights/{name}": _array(value) for name, value in state.items()}
+        found |= {f"weights/{name}": to_real_numpy(value) for name, value in state.items()}
     masks: dict[str, Tensor] = {}
     with _seeded(seed):
         first = _differentiated(model, given, masks, lambda outputs: _cotangents(outputs, seed))
@@ -92,13 +90,15 @@ def steps(
             gradients = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
             if not gradients:
                 raise ValueError("`optimizer` would take no step: no output has a gradient.")
-            told = {f"gradients/{n}": _array(gradient) for n, gradient in gradients.items()}
+            told = {f"gradients/{n}": to_real_numpy(gradient) for n, gradient in gradients.items()}
             made.step()
-            told |= {f"parameters/{n}": _array(p) for n, p in model.named_parameters()}
+            told |= {f"parameters/{n}": to_real_numpy(p) for n, p in model.named_parameters()}
             for name, parameter in model.named_parameters():
                 state = made.state[parameter].items()
                 held = {key: value for key, value in state if value is not None}
-                told |= {f"state/{name}/{k}": _array(torch.as_tensor(v)) for k, v in held.items()}
+                told |= {
+                    f"state/{name}/{k}": to_real_numpy(torch.as_tensor(v)) for k, v in held.items()
+                }
             found |= {f"steps/{step}/{name}": array for name, array in told.items()}
     return found
 
@@ -132,7 +132,7 @@ def _in_float64(model: Any) -> Any:
     if not isinstance(model, nn.Module):
         return model
     for module in model.modules():
-        if isinstance(module, _DROPOUT):
+        if isinstance(module, DROPOUT):
             module.eval()
     return model.double()
 
@@ -155,10 +155,10 @@ def _differentiated(
     real = {name: value.detach().clone() for name, value in given.items()}
     for value in real.values():
         value.requires_grad_(value.is_floating_point())
-    with _tapped(model, masks) as taps:
+    with tapped(model, masks) as taps:
         # Copies: what is differentiated may not be changed in place.
         outputs = _outputs(_called(model, {name: value.clone() for name, value in real.items()}))
-    named = {f"outputs/{name}": _array(value) for name, value in outputs.items()}
+    named = {f"outputs/{name}": to_real_numpy(value) for name, value in outputs.items()}
     named |= {f"taps/{name}": array for name, array in taps.items()}
     pulled = {n: array for n, array in cotangents(outputs).items() if n.startswith("cotangents/")}
     _pull_back(outputs, pulled)
@@ -166,7 +166,7 @@ def _differentiated(
     if isinstance(model, nn.Module):
         sources |= dict(model.named_parameters())
     gradients = {name: value.grad for name, value in sources.items() if value.grad is not None}
-    told = {f"gradients/{name}": _array(gradient) for name, gradient in gradients.items()}
+    told = {f"gradients/{name}": to_real_numpy(gradient) for name, gradient in gradients.items()}
     return named | pulled | told
 
 
@@ -194,11 +194,6 @@ def _outputs(result: Any) -> dict[str, Tensor]:
     return named
 
 
-def _array(tensor: Tensor) -> np.ndarray:
-    """Return a tensor's bits; a complex one has real and imaginary part along a last axis."""
-    return to_numpy(torch.view_as_real(tensor) if tensor.is_complex() else tensor)
-
-
 def _cotangents(outputs: Mapping[str, Tensor], seed: int) -> Arrays:
     random = np.random.default_rng(seed)
     return {
@@ -218,55 +213,3 @@ def _pull_back(outputs: Mapping[str, Tensor], cotangents: Mapping[str, np.ndarra
     ]
     if terms:
         torch.stack([term.to(terms[0].dtype) for term in terms]).sum().backward()
-
-
-@contextmanager
-def _tapped(model: Any, masks: dict[str, Tensor]) -> Iterator[Arrays]:
-    """Collect what every submodule returns; a later call of one gets "#2" and so on.
-
-    Args:
-      model: a function has no submodules.
-      masks: of dropout, by the same names: those that are there are used, others are added.
-    """
-    taps: Arrays = {}
-    calls: dict[str, int] = {}
-    before: dict[str, tuple[Tensor, Tensor]] = {}
-
-    def hooks(path: str) -> tuple[Callable[..., None], Callable[..., Any]]:
-        def begin(module: nn.Module, places: Any, named: Mapping[str, Any]) -> None:
-            if isinstance(module, _DROPOUT):
-                # A copy: dropout may work in place.
-                given = (*places, *named.values())[0].clone()
-                before[path] = given, torch.get_rng_state()
-
-        def end(module: nn.Module, places: Any, named: Any, result: Any) -> Any:
-            calls[path] = calls.get(path, 0) + 1
-            name = f"{path or 'module'}#{calls[path]}" if calls[path] > 1 else path or "module"
-            if isinstance(module, _DROPOUT) and module.training and module.p > 0:
-                masks[name] = _drawn(module, *before[path])
-            elif name in masks:
-                result = _dropped(module, before[path][0], masks[name])
-            for inner, leaf in leaves(result) if path else ():
-                if isinstance(leaf, Tensor):
-                    taps[f"{name}/{inner}" if inner else name] = _array(leaf)
-            return result
-
-        return begin, end
-
-    with ExitStack() as stack:
-        for path, module in model.named_modules() if isinstance(model, nn.Module) else ():
-            begin, end = hooks(path)
-            stack.callback(module.register_forward_pre_hook(begin, with_kwargs=True).remove)
-            stack.callback(module.register_forward_hook(end, with_kwargs=True).remove)
-        yield taps
-
-
-def _drawn(module: Any, given: Tensor, state: Tensor) -> Tensor:
-    """Return what a module has kept: it draws again, for ones, from where it drew."""
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.set_rng_state(state)
-        return module.forward(torch.ones_like(given)) != 0
-
-
-def _dropped(module: Any, given: Tensor, mask: Tensor) -> Tensor:
-    return given * (mask / (1 - module.p) if module.p < 1 else mask).to(given.dtype)

@@ -23,6 +23,11 @@ def to_numpy(tensor: Shaped[torch.Tensor, "*shape"]) -> Shaped[np.ndarray, "*sha
     return host.numpy().copy()
 
 
+def to_real_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """Copy a tensor to NumPy; a complex one has real and imaginary part along a last axis."""
+    return to_numpy(torch.view_as_real(tensor) if tensor.is_complex() else tensor)
+
+
 def from_numpy(array: Shaped[np.ndarray, "*shape"]) -> Shaped[torch.Tensor, "*shape"]:
     """Copy an array to a tensor on the CPU: the same bits in memory of its own."""
     own = np.array(array, order="C", copy=True)

@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "parity/frameworks/jax_side.py": {"jax", "ml_dtypes"},
     "parity/frameworks/torch_side.py": {"torch", "ml_dtypes"},
     "parity/frameworks/torch_record_side.py": {"torch"},
+    "parity/frameworks/torch_taps.py": {"torch"},
     "parity/recording.py": {"safetensors"},
     "parity/cases/": {"jax", "flax", "torch", "jax_input", "torch_ref"},
     "parity/cases/stepping.py": {"jax", "optax", "torch"},

@@ -126,7 +126,7 @@ def test_text_ends_on_failures_coverage_and_environment():
     facts = {"python": "3.11", "jax": "1", "flax": "2"}
     end = "".join(style.end([(BAD, "python -m parity run x")], covered(BAD, SKIP), facts))
     assert "cause: every value is 2 times" in end
-    assert "1 tensors compared: 0 passed, 1 failed" in end
+    assert "1 tensor compared: 0 passed, 1 failed" in end
     assert "NOT RUN: 1 of 2 cases (torch: no torch)" in end
     assert end.endswith("python: 3.11; jax: 1\n")
     assert "deep inside" not in "".join(style.end([(RAISES, "")], covered(RAISES), facts))
@@ -200,7 +200,7 @@ def test_markdown_is_a_table_of_equal_lines():
 def test_markdown_ends_on_failures_coverage_and_environment():
     end = "".join(markdown.end([(BAD, "again")], covered(BAD), {"XLA_FLAGS": "--a|b"}))
     assert "```text\na/b[c, d], scale: the port is off" in end
-    assert "- 1 tensors compared: 0 passed, 1 failed" in end
+    assert "- 1 tensor compared: 0 passed, 1 failed" in end
     assert "| XLA\\_FLAGS | --a\\|b |" in end
 
 
