@@ -92,10 +92,16 @@ def _override(exact: Any, atol: float | None, rtol: float | None) -> tuple[float
             "`exact` must be given without `atol` and `rtol`, which override its rule. "
             "Leave out `exact`, or both tolerances."
         )
-    return _tolerance("atol", atol), _tolerance("rtol", rtol)
+    return tolerance("atol", atol), tolerance("rtol", rtol)
 
 
-def _tolerance(name: str, value: Any) -> float:
+def tolerance(name: str, value: Any) -> float:
+    """Return a tolerance that a caller gave, 0 if none.
+
+    Raises:
+      TypeError: if it is no number.
+      ValueError: if it is negative, infinite or NaN.
+    """
     if value is None:
         return 0.0
     if not isinstance(value, Real) or isinstance(value, bool):

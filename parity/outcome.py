@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from parity.report.failure import explain
 from parity.rows import Row
+
+if TYPE_CHECKING:
+    from parity.check_report import CheckReport
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,7 +66,7 @@ class Report:
 class ParityError(AssertionError):
     """Two sides differ. ``report`` says where, by how much, and which side is off."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report | CheckReport) -> None:
         """Keep the report; its text is the message."""
         super().__init__(report)
         self.report = report

@@ -22,11 +22,16 @@ import pytest
 
 # Every file that imports PyTorch where it is collected; see tests/house/test_torch_free.py.
 NEED_TORCH = (
+    "parity/test_check.py",
     "parity/test_comparison.py",
     "parity/test_frameworks.py",
+    "parity/test_limits.py",
+    "parity/test_mistakes_[!w]*.py",
     "parity/test_model_recording.py",
     "parity/test_optimizers.py",
+    "parity/test_torch_*.py",
     "parity/test_trees.py",
+    "parity/test_weights*.py",
     "torch_ref/*",
 )
 collect_ignore_glob = [] if find_spec("torch") else list(NEED_TORCH)

@@ -1,18 +1,22 @@
 """PyTorch: one run of a reference, with everything that a port can be held against."""
 
-import copy
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parity.formats import round_to
+from parity.frameworks.torch_reference import (
+    called,
+    copied,
+    cotangents_of,
+    outputs_of,
+    pull_back,
+    seeded,
+)
 from parity.frameworks.torch_side import from_numpy, to_numpy, to_real_numpy
 from parity.frameworks.torch_taps import DROPOUT, tapped
-from parity.trees import leaves
 
 Arrays = dict[str, np.ndarray]
 
@@ -36,20 +40,20 @@ def run(
     """
     given = {name: from_numpy(array) for name, array in inputs.items()}
     found = {f"inputs/{name}": array for name, array in inputs.items()}
-    model = _copy(reference, training)
+    model = copied(reference, training)
     if isinstance(model, nn.Module):
         state = {n: value for n, value in model.state_dict().items() if isinstance(value, Tensor)}
         found |= {f"weights/{name}": to_real_numpy(value) for name, value in state.items()}
     masks: dict[str, Tensor] = {}
-    with _seeded(seed):
-        first = _differentiated(model, given, masks, lambda outputs: _cotangents(outputs, seed))
+    with seeded(seed):
+        first = _differentiated(model, given, masks, lambda outputs: cotangents_of(outputs, seed))
     found |= {f"masks/{name}": to_numpy(mask) for name, mask in masks.items()} | first
     # A copy of its own: the first one may have changed its buffers.
-    wide = _in_float64(_copy(reference, training))
+    wide = _in_float64(copied(reference, training))
     finer = {
         n: value.double() if value.is_floating_point() else value for n, value in given.items()
     }
-    with _seeded(seed) as undrawn:
+    with seeded(seed) as undrawn:
         try:
             second = _differentiated(wide, finer, masks, lambda _: first)
         except Exception as error:
@@ -78,15 +82,15 @@ def steps(
 
     The loss is the sum of the outputs times their cotangents.
     """
-    model = _copy(reference, training)
+    model = copied(reference, training)
     made = optimizer(model.parameters())
     _require_optimizer(made, model)
     found: Arrays = {}
-    with _seeded(seed):
+    with seeded(seed):
         for step in range(1, count + 1):
             made.zero_grad()
             given = {name: from_numpy(array) for name, array in inputs.items()}
-            _pull_back(_outputs(_called(model, given)), cotangents)
+            pull_back(outputs_of(called(model, given)), cotangents)
             gradients = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
             if not gradients:
                 raise ValueError("`optimizer` would take no step: no output has a gradient.")
@@ -119,14 +123,6 @@ def _require_optimizer(made: Any, model: nn.Module) -> None:
         )
 
 
-def _copy(reference: Any, training: bool) -> Any:
-    if not isinstance(reference, nn.Module):
-        return reference
-    model = copy.deepcopy(reference).cpu().train(training)
-    model.zero_grad()
-    return model
-
-
 def _in_float64(model: Any) -> Any:
     """Widen a module, whose dropout draws no more: what it dropped is dropped again."""
     if not isinstance(model, nn.Module):
@@ -135,14 +131,6 @@ def _in_float64(model: Any) -> Any:
         if isinstance(module, DROPOUT):
             module.eval()
     return model.double()
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[Tensor]:
-    """Draw from a seed inside, and leave the caller's generator where it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield torch.get_rng_state()
 
 
 def _differentiated(
@@ -157,59 +145,14 @@ def _differentiated(
         value.requires_grad_(value.is_floating_point())
     with tapped(model, masks) as taps:
         # Copies: what is differentiated may not be changed in place.
-        outputs = _outputs(_called(model, {name: value.clone() for name, value in real.items()}))
+        outputs = outputs_of(called(model, {name: value.clone() for name, value in real.items()}))
     named = {f"outputs/{name}": to_real_numpy(value) for name, value in outputs.items()}
     named |= {f"taps/{name}": array for name, array in taps.items()}
     pulled = {n: array for n, array in cotangents(outputs).items() if n.startswith("cotangents/")}
-    _pull_back(outputs, pulled)
+    pull_back(outputs, pulled)
     sources = {f"inputs/{name}": value for name, value in real.items()}
     if isinstance(model, nn.Module):
         sources |= dict(model.named_parameters())
     gradients = {name: value.grad for name, value in sources.items() if value.grad is not None}
     told = {f"gradients/{name}": to_real_numpy(gradient) for name, gradient in gradients.items()}
     return named | pulled | told
-
-
-def _called(model: Any, given: Mapping[str, Tensor]) -> Any:
-    places = [given[name] for name in sorted(filter(str.isdigit, given), key=int)]
-    return model(*places, **{name: value for name, value in given.items() if not name.isdigit()})
-
-
-def _outputs(result: Any) -> dict[str, Tensor]:
-    named: dict[str, Tensor] = {}
-    for path, leaf in leaves(result):
-        name = path or "output"
-        if not isinstance(leaf, Tensor | float | int):
-            raise TypeError(
-                "`reference` must return tensors of PyTorch, or dicts, lists and tuples of them; "
-                f"got {type(leaf).__name__} as {name!r}."
-            )
-        if name in named:
-            raise ValueError(
-                f"`reference` returns two outputs as {name!r}. Rename one of the keys."
-            )
-        named[name] = torch.as_tensor(leaf)
-    if not named:
-        raise TypeError("`reference` must return tensors of PyTorch, got nothing.")
-    return named
-
-
-def _cotangents(outputs: Mapping[str, Tensor], seed: int) -> Arrays:
-    random = np.random.default_rng(seed)
-    return {
-        f"cotangents/{name}": round_to(
-            random.normal(size=tuple(value.shape)), str(value.dtype).removeprefix("torch.")
-        )
-        for name, value in outputs.items()
-        if value.is_floating_point() and value.requires_grad
-    }
-
-
-def _pull_back(outputs: Mapping[str, Tensor], cotangents: Mapping[str, np.ndarray]) -> None:
-    terms = [
-        (value * from_numpy(cotangents[f"cotangents/{name}"]).to(value.dtype)).sum()
-        for name, value in outputs.items()
-        if f"cotangents/{name}" in cotangents
-    ]
-    if terms:
-        torch.stack([term.to(terms[0].dtype) for term in terms]).sum().backward()

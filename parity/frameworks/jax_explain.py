@@ -1,0 +1,143 @@
+"""JAX: where a port leaves its reference, forward and backward, and what explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from parity.cause import Cause
+from parity.check_report import CheckReport
+from parity.formats import widen
+from parity.frameworks import jax_knobs, jax_run
+from parity.frameworks.jax_held import Held
+from parity.frameworks.jax_run import PortRun
+from parity.frameworks.jax_trace import Value
+from parity.gradient_causes import gradient_causes
+from parity.locate import Status, Values, located
+from parity.pairing import turned
+
+Arrays = dict[str, np.ndarray]
+
+
+def explained(
+    held: Held, report: CheckReport, run: PortRun, values: Arrays, gradients: Arrays
+) -> CheckReport:
+    """Return a report with what explains the differences in it.
+
+    Args:
+      held: the port.
+      report: with rows that do not pass.
+      run: of the port.
+      values: of its leaves.
+      gradients: by the names and in the shapes of the reference.
+    """
+    if not all(row.passed for row in report.outputs):
+        return _forward(held, report, run, values)
+    causes = (*report.causes, *_gradient_causes(held, report, gradients))
+    if all(row.passed for row in report.gradients):
+        return replace(report, causes=causes)
+    return replace(report, causes=causes, backward=_backward(held, run, values))
+
+
+def _forward(held: Held, report: CheckReport, run: PortRun, values: Arrays) -> CheckReport:
+    evidence = held.evidence
+    outputs, computed = jax_run.values_of(held.port, values, held.inputs)
+    ours, seen = held.turned(outputs), Values(value.value for value in computed)
+    if evidence.explain is not None:
+        causes, statuses = evidence.explain(ours, seen)
+    else:
+        causes, statuses = [], located(evidence.steps, seen, held.ends(outputs))
+    lines = {s.step.key: computed[s.place].line for s in statuses if s.place >= 0}
+    here = next((status for status in statuses if status.state == "here"), None)
+    if here is not None and causes:
+        causes[0] = replace(causes[0], line=lines.get(here.step.key, ""))
+    causes = [*_shapes(held, report, run), *causes]
+    return replace(
+        report,
+        causes=(*report.causes, *causes),
+        statuses=statuses,
+        lines=lines,
+        forced=_forced(held, values, here, computed) if here is not None else "",
+        knobs={} if causes else jax_knobs.tried(held.port, values, held.inputs, held.used),
+        told=(*report.told, *_observed(run.outputs, outputs)),
+    )
+
+
+def _observed(whole: Mapping[str, np.ndarray], stepwise: Mapping[str, np.ndarray]) -> list[str]:
+    """Say by how much it changes a port to be looked at."""
+    apart = [np.abs(widen(whole[n]) - widen(x)) for n, x in stepwise.items()]
+    worst = max((float(a[np.isfinite(a)].max(initial=0.0)) for a in apart), default=0.0)
+    return [f"seen step by step, the output moves by {worst:.1e}"] if worst else []
+
+
+def _forced(held: Held, values: Arrays, here: Status, computed: tuple[Value, ...]) -> str:
+    """Put the reference's value in at HERE, and say whether all that follows is right then."""
+    if here.place < 0:
+        return ""
+    like = computed[here.place].value
+    theirs = here.step.value
+    axes = turned(theirs, widen(like)) if theirs.shape != like.shape else None
+    value = theirs.transpose(axes) if axes is not None else theirs
+    outputs, after = jax_run.values_of(held.port, values, held.inputs, {here.place: value})
+    seen = Values(found.value for found in after)
+    statuses = located(held.evidence.steps, seen, held.ends(outputs))
+    rest = next((status for status in statuses if status.state == "here"), None)
+    if rest is None:
+        return "with the reference's value put in there, all that follows agrees"
+    if rest.step.key == here.step.key:
+        return ""
+    name = rest.step.module or rest.step.name
+    return f"with the reference's value put in there, {name} is the next to differ"
+
+
+def _shapes(held: Held, report: CheckReport, run: PortRun) -> list[Cause]:
+    """Name a difference of dtype or layout, which no mistake in a value explains."""
+    causes = []
+    for pair, row in zip(held.pairs(run.outputs)[0], report.outputs, strict=True):
+        ours, theirs = run.outputs[pair.port], held.evidence.outputs[pair.reference]
+        if row.words.startswith("dtype"):
+            cause = f"the port returns {ours.dtype.name}"
+            fix = f"return {held.evidence.dtypes[pair.reference]}"
+            causes.append(Cause("output-dtype", row.name, cause, fix))
+        elif pair.axes is None and (axes := turned(ours, theirs)) is not None:
+            cause = f"the port returns its axes in another order: {list(ours.shape)}"
+            causes.append(Cause("layout", row.name, cause, f"jnp.transpose(y, {axes})"))
+    return causes
+
+
+def _gradient_causes(held: Held, report: CheckReport, ours: Arrays) -> list[Cause]:
+    off = {row.name: row.limit for row in report.gradients if not row.passed and not row.words}
+    causes = gradient_causes(ours, held.evidence.gradients, off)
+    for row in report.gradients:
+        if row.words.startswith("tied"):
+            fix = "share one parameter: embed.attend(x), or x @ embedding.T"
+            causes.append(Cause("tied-copied", row.name, row.words, fix))
+    return causes
+
+
+def _backward(held: Held, run: PortRun, values: Arrays) -> str:
+    """Say at which step, going backward, a gradient is the first to differ."""
+    evidence = held.evidence
+    if not evidence.step_gradients:
+        return ""
+    outputs, computed = jax_run.values_of(held.port, values, held.inputs)
+    seen = Values(value.value for value in computed)
+    statuses = located(evidence.steps, seen, held.ends(outputs))
+    places = {s.step.key: s.place for s in statuses if s.state == "ok" and s.place >= 0}
+    cotangents = held.cotangents(run.outputs)
+    found = jax_run.gradients_at(
+        held.port, values, held.inputs, cotangents, sorted(set(places.values()))
+    )
+    for key in reversed(places):
+        exact, limit = evidence.step_gradients.get(key, (None, 0.0))
+        ours = found[places[key]]
+        if exact is None or ours.size != exact.size:
+            continue
+        if Values([ours]).nearest(exact, limit)[0] > limit:
+            line = computed[places[key]].line
+            name = key.removeprefix(":").split("#")[0]
+            at = f" ({line})" if line else ""
+            return f"{name} <- HERE: the gradient of its result differs, those after it agree{at}"
+    return ""

@@ -1,0 +1,151 @@
+"""PyTorch: which mistake explains a port: the reference is run with each, until it is the port.
+
+Every known mistake at the step where the port leaves the reference, and at the steps around it,
+is put into the reference. The one with which it computes what the port returns is the cause.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from parity.cause import Cause
+from parity.frameworks.torch_calls import Rewrite
+from parity.frameworks.torch_search import ABOVE, Search, wide
+from parity.frameworks.torch_trace import Run
+from parity.frameworks.torch_tries import NEAR, Try, sites, tries
+from parity.locate import Status
+from parity.mistakes.catalogue import UNKNOWN
+from parity.mistakes.fits import fits
+
+# How much of the gap a cause must close; of lost digits, of the root mean square.
+_CLOSED, _SPREAD = 0.25, 0.3
+_MISTAKES = 4
+_RUNS = 400
+# A large reference is not run as often: a person waits for the answer.
+_SECONDS = 30.0
+# How many of a port's values are fitted to a step, how many fits are tried, and what of the error
+# one may leave over: the factor that is read off has been rounded.
+_HELD, _FITS, _LEFT = 128, 8, 1e-3
+
+
+def causes(search: Search, exact: Run) -> tuple[list[Cause], tuple[Status, ...]]:
+    """Name the mistakes that make a reference compute what its port does.
+
+    Args:
+      search: the port.
+      exact: the reference in float64.
+
+    Returns:
+      The mistakes in the order of computation, as far as they are known; and what became of each
+      step of the reference.
+    """
+    search = replace(search, exact=exact)
+    run, first = exact, search.located(exact)
+    statuses = first
+    found: list[Try] = []
+    rewrites: list[Rewrite] = []
+    for _ in range(_MISTAKES):
+        before = search.error(run)
+        if before <= 1 or not any(status.state == "here" for status in statuses):
+            break
+        best = _best(search, run, statuses, rewrites)
+        best = best or _fitted(search, run, statuses, rewrites)
+        if best is None:
+            break
+        attempt, run = best
+        rewrites.append(attempt)
+        found.append(attempt)
+        statuses = search.located(run)
+    left = max(
+        (error * search.limits[f"outputs/{n}"] for n, error in search.errors(run).items()),
+        default=0.0,
+    )
+    is_whole = search.error(run) <= ABOVE
+    return [_named(attempt, left if is_whole else None) for attempt in found], first
+
+
+def _named(attempt: Try, error: float | None) -> Cause:
+    guess, call = attempt.guess, attempt.call
+    tensor = (
+        guess.tensor or attempt.module or call.module or call.key.removeprefix(":").split("#")[0]
+    )
+    return Cause(
+        guess.code, tensor, guess.cause, guess.fix, error=error, everywhere=attempt.everywhere
+    )
+
+
+def _best(
+    search: Search, run: Run, statuses: tuple[Status, ...], rewrites: list[Rewrite]
+) -> tuple[Try, Run] | None:
+    """Return the mistake that explains the port, or else the one that gets furthest."""
+    before, spread, lost = search.error(run), search.spread(run), _lost(statuses)
+    ranked = sorted(tries(search, run, statuses), key=lambda pair: pair[0])
+    explained: list[tuple[float, Try, Run]] = []
+    further: list[tuple[int, Try, Run]] = []
+    start = time.monotonic()
+    for rank, attempt in itertools.islice(ranked, _RUNS):
+        if (explained and rank > 0) or time.monotonic() - start > _SECONDS:
+            break
+        other = _tried(search, attempt, rewrites)
+        if other is None:
+            continue
+        error = search.error(other)
+        is_near = attempt.guess.rounds and search.spread(other) <= _SPREAD * spread
+        if (error <= ABOVE and error <= _CLOSED * before) or is_near:
+            explained.append((error, attempt, other))
+        elif not explained and (rank == 0 or (rank == 1 and error < before)):
+            left = _lost(search.located(other))
+            if left < lost:
+                further.append((left, attempt, other))
+    if explained:
+        least = min(error for error, *_ in explained)
+        return next((a, r) for error, a, r in explained if error <= 1.5 * least)
+    if further:
+        _, attempt, other = min(further, key=lambda entry: entry[0])
+        return attempt, other
+    return None
+
+
+def _fitted(
+    search: Search, run: Run, statuses: tuple[Status, ...], rewrites: list[Rewrite]
+) -> tuple[Try, Run] | None:
+    """Return what the port has made of a step, where no known mistake explains it."""
+    before, spread = search.error(run), search.spread(run)
+    for key in sites(statuses)[:NEAR]:
+        result = run.results[key]
+        value, limit = result.value, search.limits.get(key, 0.0)
+
+        def holds(other: torch.Tensor, limit: float = limit) -> bool:
+            array = wide(other)
+            return (
+                bool(np.isfinite(array).all()) and search.values.nearest(array, limit)[0] <= limit
+            )
+
+        held = search.values.of_size(value.numel())[:_HELD]
+        for guess in itertools.islice(fits(result.call, value, held, holds), _FITS):
+            attempt = Try(result.call, guess, False)
+            other = _tried(search, attempt, rewrites)
+            if other is None:
+                continue
+            error = search.error(other)
+            is_near = search.spread(other) <= _LEFT * spread
+            if error <= _CLOSED * before and (error <= ABOVE or is_near):
+                return attempt, other
+    return None
+
+
+def _lost(statuses: tuple[Status, ...]) -> int:
+    return sum(status.state in ("here", "off") for status in statuses)
+
+
+def _tried(search: Search, attempt: Try, rewrites: list[Rewrite]) -> Run | None:
+    """Run the reference with one mistake more; None where that can't be computed."""
+    try:
+        return search.run([*rewrites, attempt])
+    except UNKNOWN:
+        return None

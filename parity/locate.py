@@ -1,0 +1,215 @@
+"""Where a port leaves its reference: which of the reference's steps are found in the port.
+
+A step is one result of the reference. It is found if the port computed the same somewhere, in any
+order of axes. A step that the port never holds, because it computes in another order, is no loss
+as long as all that follows from it is right. HERE is the first step that is lost.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from parity.formats import is_floating, widen
+
+State = Literal["ok", "elsewhere", "here", "off", "constant"]
+# Packed projections are often made one by one.
+_PARTS = (2, 3, 4)
+_MOST_AXES = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One result of the reference.
+
+    Attributes:
+      key: tells it from all others.
+      module: path of the submodule.
+      name: of the function.
+      sources: keys of what it was computed from.
+      value: in float64.
+      limit: how far off a right port may be, absolutely.
+    """
+
+    key: str
+    module: str
+    name: str
+    sources: tuple[str, ...]
+    value: np.ndarray
+    limit: float
+
+
+@dataclass(frozen=True, eq=False)
+class Status:
+    """What became of a step in the port.
+
+    Attributes:
+      step: which one.
+      state: "ok" if it is found, "elsewhere" if not but all that follows is, "here", "off", or
+        "constant" if no input goes into it.
+      error: of the nearest that the port computed; inf if nothing has its size.
+      place: which of the port's values that is, -1 if none.
+    """
+
+    step: Step
+    state: State
+    error: float
+    place: int
+
+
+# A mask may be as large as its format allows: such values have no sum, and are found all the same.
+_QUIET = np.errstate(over="ignore", invalid="ignore")
+
+
+class Values:
+    """All that a port computed, so that a step can be looked up."""
+
+    @_QUIET
+    def __init__(self, arrays: Iterable[np.ndarray]) -> None:
+        """Index floating arrays by their size."""
+        self.flat = [widen(array).reshape(-1) for array in arrays if is_floating(array.dtype)]
+        self._by_size: dict[int, list[int]] = {}
+        self._totals = [(float(flat.sum()), float(np.abs(flat).sum())) for flat in self.flat]
+        for place, flat in enumerate(self.flat):
+            self._by_size.setdefault(flat.size, []).append(place)
+
+    def of_size(self, size: int) -> list[np.ndarray]:
+        """Return all values of as many elements, flat."""
+        return [self.flat[place] for place in self._by_size.get(size, ())]
+
+    @_QUIET
+    def nearest(self, value: np.ndarray, limit: float) -> tuple[float, int]:
+        """Return how far off the nearest value is, and its place.
+
+        Args:
+          value: without NaN or infinities.
+          limit: within which a value is the same; once one is, no other is looked at.
+        """
+        best = (math.inf, -1)
+        total, absolute = float(value.sum()), float(np.abs(value).sum())
+        slack = value.size * limit
+        near: list[int] = []
+        far: list[int] = []
+        for place in self._by_size.get(value.size, ()):
+            its = self._totals[place]
+            is_near = abs(its[0] - total) <= slack and abs(its[1] - absolute) <= slack
+            (near if is_near else far).append(place)
+        for place in near:
+            for turned in _turned(value):
+                best = min(best, (_apart(self.flat[place], turned), place))
+                if best[0] <= limit:
+                    return best
+        plain = value.reshape(-1)
+        return min([best, *((_apart(self.flat[place], plain), place) for place in far)])
+
+    def holds(self, value: np.ndarray, limit: float) -> tuple[float, int]:
+        """Return the same as `nearest`; equal parts of the last axis may be held one by one."""
+        error, place = self.nearest(value, limit)
+        if error <= limit or value.ndim == 0:
+            return error, place
+        for count in _PARTS:
+            if value.shape[-1] % count or value.shape[-1] == count:
+                continue
+            parts = [self.nearest(part, limit) for part in np.split(value, count, axis=-1)]
+            if all(part[0] <= limit for part in parts):
+                return max(parts)
+        return error, place
+
+
+def _apart(ours: np.ndarray, theirs: np.ndarray) -> float:
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(ours - theirs).max(initial=0.0)
+    return float(apart) if not np.isnan(apart) else math.inf
+
+
+def _turned(value: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield a value flattened, with its axes in every order."""
+    yield value.reshape(-1)
+    thin = value.squeeze()
+    if 1 < thin.ndim <= _MOST_AXES:
+        for order in itertools.islice(itertools.permutations(range(thin.ndim)), 1, None):
+            yield thin.transpose(order).reshape(-1)
+
+
+def located(
+    steps: Sequence[Step], values: Values, outputs: Mapping[str, bool]
+) -> tuple[Status, ...]:
+    """Say of each step what became of it in the port.
+
+    Args:
+      steps: in the order in which they were computed.
+      values: what the port computed.
+      outputs: of the steps that are outputs, whether the port returns them.
+    """
+    moving = _moving(steps)
+    found = {step.key: _found(step, values) for step in steps if step.key in moving}
+    users: dict[str, list[str]] = {}
+    for step in steps:
+        for source in step.sources:
+            users.setdefault(source, []).append(step.key)
+    kept: dict[str, bool] = {}
+    for step in reversed(steps):
+        follow = [user for user in users.get(step.key, ()) if user in moving]
+        rest = [kept[user] for user in follow]
+        if step.key in outputs:
+            rest.append(outputs[step.key])
+        is_found = step.key in moving and found[step.key][0] <= step.limit
+        is_dead = not follow and step.key not in outputs
+        kept[step.key] = (
+            (is_found and outputs.get(step.key, True)) or is_dead or (bool(rest) and all(rest))
+        )
+    return tuple(_statuses(steps, moving, found, kept, outputs))
+
+
+def _moving(steps: Sequence[Step]) -> set[str]:
+    """Return the steps into which an input goes."""
+    moving: set[str] = set()
+    for step in steps:
+        if any(source in moving or source.startswith("inputs/") for source in step.sources):
+            moving.add(step.key)
+    return moving
+
+
+def _found(step: Step, values: Values) -> tuple[float, int]:
+    if not np.isfinite(step.value).all() or step.value.size == 0:
+        return math.inf, -1
+    return values.holds(step.value, step.limit)
+
+
+def _statuses(
+    steps: Sequence[Step],
+    moving: set[str],
+    found: Mapping[str, tuple[float, int]],
+    kept: Mapping[str, bool],
+    outputs: Mapping[str, bool],
+) -> Iterator[Status]:
+    lost = [
+        step
+        for step in steps
+        if step.key in moving
+        and not (found[step.key][0] <= step.limit and outputs.get(step.key, True))
+        and not kept[step.key]
+    ]
+    here = next((step for step in lost if _tells(step.value)), (*lost, None)[0])
+    for step in steps:
+        error, place = found.get(step.key, (0.0, -1))
+        state: State = "off"
+        if step.key not in moving:
+            state = "constant"
+        elif error <= step.limit and outputs.get(step.key, True):
+            state = "ok"
+        elif kept[step.key]:
+            state = "elsewhere"
+        elif step is here:
+            state = "here"
+        yield Status(step, state, error, place)
+
+
+def _tells(value: np.ndarray) -> bool:
+    """Say whether a value can be looked up: infinities, and zeros, may be held otherwise."""
+    return bool(np.isfinite(value).all() and value.size and value.min() != value.max())

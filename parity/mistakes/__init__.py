@@ -1,0 +1,1 @@
+"""Known mistakes of ports, each as another answer to a call of the reference in PyTorch."""

@@ -1,0 +1,62 @@
+"""Which mistake explains running statistics that are off after a run in training mode."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parity.cause import Cause
+
+_MOMENTA = (0.1, 0.01, 0.001, 0.05, 0.2, 0.3, 0.5)
+_CLOSE = 1e-3
+
+
+def update_cause(
+    name: str, before: np.ndarray, ours: np.ndarray, theirs: np.ndarray
+) -> Cause | None:
+    """Name what is wrong with a statistic.
+
+    Args:
+      name: of the buffer.
+      before: what it was.
+      ours: what the port made of it.
+      theirs: what the reference did.
+    """
+    if np.array_equal(ours, before.astype(ours.dtype)):
+        cause = "the port does not update it"
+        fix = 'mutable=["batch_stats"], and put the result back'
+        return Cause("statistics-fixed", name, cause, fix)
+    moved, should = ours - before, theirs - before
+    power = float(np.sum(should**2))
+    share = float(np.sum(moved * should)) / power if power else 0.0
+    if not share or np.abs(moved - share * should).max() > _CLOSE * np.abs(moved).max():
+        return None
+    if abs(share - 1) < _CLOSE:
+        return None
+    for momentum in _MOMENTA:
+        if abs(share - (1 - momentum) / momentum) < _CLOSE * share:
+            cause = (
+                f"momentum is {momentum:g} in the port: Flax counts what is kept, 1 - {momentum:g}"
+            )
+            fix = f"nn.BatchNorm(momentum={1 - momentum:g})"
+            return Cause("momentum", name, cause, fix)
+    cause = f"the port moves it by {share:.4g} times what torch does"
+    return Cause("momentum", name, cause, "momentum in Flax is 1 - momentum in torch")
+
+
+def biased_variance(before: np.ndarray, ours: np.ndarray, theirs: np.ndarray) -> bool:
+    """Say whether a running variance is that of n where torch has n - 1, all else alike.
+
+    That is so if for one momentum and one n ``ours - kept * before`` is (n - 1) / n times
+    ``theirs - kept * before`` in all channels.
+    """
+    for momentum in _MOMENTA:
+        mine, yours = ours - (1 - momentum) * before, theirs - (1 - momentum) * before
+        if not (yours > 0).all():
+            continue
+        ratio = float(np.median(mine / yours))
+        if not 0 < ratio < 1 or np.abs(mine - ratio * yours).max() > _CLOSE * yours.max():
+            continue
+        count = 1 / (1 - ratio)
+        if abs(count - round(count)) < 0.02 * count and round(count) > 1:
+            return True
+    return False

@@ -1,0 +1,130 @@
+"""Which mistake turned a weight of the reference into what the port was given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from parity.cause import Cause
+from parity.formats import FORMATS, is_floating, widen
+from parity.placement import Placement, Plan
+from parity.weight_guesses import close, rounded, weight_guesses
+
+_PROJECTION = re.compile(r"(?i)(^|[_.\d])(w?[qkv]|query|key|value)([_.\d]|proj|lin|$)")
+# What a factor may leave over, of the greatest entry.
+_LEFT_OVER = 1e-6
+
+
+def weight_causes(
+    plan: Plan, given: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]
+) -> list[Cause]:
+    """Name what is wrong with leaves that a port was given.
+
+    Args:
+      plan: where the reference's tensors go.
+      given: leaves of the port, by path.
+      right: the same as `parity.convert` makes them.
+
+    Returns:
+      One cause for each leaf that differs.
+    """
+    causes = []
+    for path, leaf in right.items():
+        ours = given[path]
+        if ours.shape == leaf.shape and _agree(ours, leaf):
+            continue
+        placement = next((p for p in plan.placements if p.target.name == path), None)
+        if placement is None:
+            continue
+        code, cause = _named(ours, leaf, placement, plan, right)
+        fix = f"{path} = {placement.source.name} {placement.how}"
+        causes.append(Cause(code, placement.source.name, f"{path} {cause}", fix))
+    return causes
+
+
+def _agree(ours: np.ndarray, theirs: np.ndarray) -> bool:
+    """Say whether two leaves are one, rounded once to the coarser format where theirs differ."""
+    if ours.dtype == theirs.dtype or not (is_floating(ours.dtype) and is_floating(theirs.dtype)):
+        return ours.tobytes() == theirs.tobytes()
+    coarser = min(ours.dtype, theirs.dtype, key=lambda dtype: FORMATS[dtype.name].digits)
+    return bool(np.array_equal(rounded(ours, coarser), rounded(theirs, coarser)))
+
+
+def _named(
+    ours: np.ndarray,
+    right: np.ndarray,
+    placement: Placement,
+    plan: Plan,
+    others: Mapping[str, np.ndarray],
+) -> tuple[str, str]:
+    """Return the code of a mistake, and what the leaf is instead of what it should be."""
+    if ours.shape != right.shape:
+        if _is_reshaped(ours, right, placement):
+            return "untransposed", "has the elements in PyTorch's order: it was not transposed"
+        return "weight-shape", f"has shape {list(ours.shape)}, it should be {list(right.shape)}"
+    mine, yours = widen(ours), widen(right)
+    if (fresh := _fresh(mine, placement.source.name)) is not None:
+        return fresh
+    for code, cause, guess in weight_guesses(yours, placement.layout):
+        if guess.shape == mine.shape and close(mine, guess, ours.dtype):
+            return code, cause
+    for other, value in others.items():
+        is_other = other != placement.target.name and value.shape == ours.shape
+        if is_other and close(mine, widen(value), ours.dtype):
+            name = next(p.source.name for p in plan.placements if p.target.name == other)
+            return _swapped(placement.source.name, name), f"holds {name}, which is {other}"
+    if _is_reshaped(ours, right, placement):
+        whole = placement.source.shape
+        is_square = len(whole) == 2 and whole[0] == whole[1]
+        code = "untransposed-square" if is_square else "untransposed"
+        return code, "has the elements in PyTorch's order: it was not transposed"
+    if any(p.is_added and p.target == placement.target for p in plan.placements):
+        return "bias-missing", "is not the sum of both biases that torch has"
+    return _scaled(mine, yours)
+
+
+def _fresh(mine: np.ndarray, name: str) -> tuple[str, str] | None:
+    """Name a leaf that still holds what it is initialised with."""
+    last = name.rpartition(".")[2]
+    if not mine.any():
+        code = "bias-missing" if "bias" in last else "weight-missing"
+        return "running-statistics" if "running" in last else code, "is all zeros"
+    if (mine == 1).all():
+        code = "running-statistics" if "running" in last else "scale-missing"
+        return code, "is all ones"
+    return None
+
+
+def _scaled(mine: np.ndarray, yours: np.ndarray) -> tuple[str, str]:
+    """Name a factor, or else say how far off a leaf is."""
+    power = float(np.sum(yours**2))
+    factor = float(np.sum(mine * yours)) / power if power else 0.0
+    left = np.abs(mine - factor * yours).max(initial=0.0)
+    if yours.size > 1 and left <= _LEFT_OVER * np.abs(mine).max(initial=0.0):
+        return "weight-scale", f"is {factor:.6g} times what it should be"
+    return "weight-differs", f"differs by {np.abs(mine - yours).max(initial=0.0):.1e}"
+
+
+def _is_reshaped(ours: np.ndarray, right: np.ndarray, placement: Placement) -> bool:
+    """Say whether a leaf has the elements in the order in which PyTorch stores them."""
+    whole = placement.source.shape
+    if ours.size != right.size or int(np.prod(whole)) != ours.size:
+        return False
+    stored = placement.layout.back(right, whole).reshape(ours.shape)
+    return close(widen(ours), widen(stored), ours.dtype)
+
+
+def _swapped(ours: str, theirs: str) -> str:
+    """Return the code of a tensor in the place of another: projections, statistics or layers."""
+    if ours == theirs:  # parts of one packed tensor
+        return "qkv-permuted" if "in_proj" in ours or "qkv" in ours else "gate-order"
+    modules = [name.rpartition(".")[0] for name in (ours, theirs)]
+    if modules[0] == modules[1] and "running" in ours:
+        return "running-statistics"
+    parents = [module.rpartition(".") for module in modules]
+    are_projections = all(_PROJECTION.search(parent[2]) for parent in parents)
+    return (
+        "qkv-permuted" if parents[0][0] == parents[1][0] and are_projections else "layers-swapped"
+    )

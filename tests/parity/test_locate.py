@@ -1,0 +1,77 @@
+"""Which steps of a reference are found in a port, and where it leaves them."""
+
+import numpy as np
+
+from parity.locate import Step, Values, located
+
+RANDOM = np.random.default_rng(0)
+A, B, C, D = (RANDOM.normal(size=(2, 3, 4)) for _ in range(4))
+
+
+def step(key, value, *sources, limit=1e-6):
+    return Step(key, "", key, sources, value, limit)
+
+
+def states(steps, held, **outputs):
+    return [status.state for status in located(steps, Values(held), outputs)]
+
+
+def test_the_first_that_is_lost_is_here_and_what_follows_is_off():
+    steps = [step("a", A, "inputs/0"), step("b", B, "a"), step("c", C, "b")]
+    assert states(steps, [A, B + 1, C + 1], c=False) == ["ok", "here", "off"]
+
+
+def test_a_step_that_is_never_held_is_no_loss_if_what_follows_is_right():
+    steps = [step("a", A, "inputs/0"), step("b", B, "a"), step("c", C, "b")]
+    assert states(steps, [A, C], c=True) == ["ok", "elsewhere", "ok"]
+
+
+def test_one_of_two_branches_is_lost():
+    steps = [
+        *(step("a", A, "inputs/0"), step("b", B, "inputs/0")),
+        *(step("c", C, "a", "b"), step("d", D, "c")),
+    ]
+    assert states(steps, [A, B + 1, C + 1, D + 1], d=False) == ["ok", "here", "off", "off"]
+
+
+def test_what_no_input_goes_into_is_constant():
+    steps = [step("w", A, "weights/w"), step("b", B, "inputs/0", "w")]
+    assert states(steps, [B], b=True) == ["constant", "ok"]
+
+
+def test_an_output_is_held_on_the_way_and_not_returned():
+    assert states([step("a", A, "inputs/0")], [A, A + 1], a=False) == ["here"]
+
+
+def test_a_dead_end_is_no_loss():
+    steps = [step("a", A, "inputs/0"), step("b", B, "a")]
+    assert states(steps, [A], a=True) == ["ok", "elsewhere"]
+
+
+def test_a_value_is_found_with_its_axes_in_any_order():
+    for order in ((0, 2, 1), (2, 0, 1), (1, 2, 0)):
+        assert Values([A.transpose(order)]).nearest(A, 1e-9) == (0.0, 0)
+    assert Values([A.reshape(6, 4)]).nearest(A, 1e-9) == (0.0, 0)
+
+
+def test_values_in_another_order_are_not_the_same():
+    mixed = A.reshape(-1)[::-1].reshape(A.shape)
+    assert Values([mixed]).nearest(A, 1e-9)[0] > 0.1
+
+
+def test_the_parts_of_a_packed_value_are_found_one_by_one():
+    held = Values([part.copy() for part in np.split(A, 2, axis=-1)])
+    assert held.holds(A, 1e-9)[0] == 0
+    assert held.nearest(A, 1e-9) == (np.inf, -1)
+
+
+def test_the_limit_is_kept():
+    held = Values([A + 2e-6])
+    assert held.nearest(A, 1e-6)[0] > 1e-6
+    assert held.nearest(A, 3e-6)[0] <= 3e-6
+
+
+def test_infinite_steps_are_nowhere_found():
+    hidden = np.where(A > 0, A, -np.inf)
+    steps = [step("a", hidden, "inputs/0"), step("b", B, "a")]
+    assert states(steps, [hidden, B], b=True) == ["elsewhere", "ok"]
