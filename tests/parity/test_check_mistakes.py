@@ -6,6 +6,9 @@ from pathlib import Path
 import jax
 import pytest
 
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
 from tests.parity.ports.checked import checked
 from tests.parity.ports.library import PAIRS
 
