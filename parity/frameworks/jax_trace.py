@@ -172,7 +172,8 @@ def _evaluated(
     for eqn in jaxpr.eqns:
         given = [read(var) for var in eqn.invars]
         inner = _inner(eqn)
-        if eqn.primitive.name == "scan" and eqn.params["length"] <= _UNROLLED:
+        # Since JAX 0.12 a scan tells its parts otherwise: there it is one equation.
+        if "num_consts" in eqn.params and eqn.params.get("length", np.inf) <= _UNROLLED:
             results = _unrolled(eqn, given, see, _joined(stack, eqn))
         elif inner is not None:
             results = _evaluated(inner.jaxpr, inner.consts, given, see, _joined(stack, eqn))
