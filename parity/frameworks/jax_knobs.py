@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
 
 import jax
 import numpy as np
@@ -46,8 +48,13 @@ def tried(
     return found
 
 
-def _under(context: object, port: Port, values: Mapping[str, np.ndarray], inputs: Inputs) -> Arrays:
-    with context:  # type: ignore[attr-defined]
+def _under(
+    context: AbstractContextManager[Any],
+    port: Port,
+    values: Mapping[str, np.ndarray],
+    inputs: Inputs,
+) -> Arrays:
+    with context:
         return jax_run.run(port, values, inputs).outputs
 
 

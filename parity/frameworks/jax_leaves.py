@@ -187,7 +187,8 @@ def _like(tree: Mapping[Any, Any], branches: dict[Any, Any]) -> Any:
         built = copy.copy(tree)
         built.update(branches)
         return built
-    return type(tree)(branches)  # type: ignore[call-arg]
+    kind: Callable[..., Any] = type(tree)
+    return kind(branches)
 
 
 def _join(path: str, key: str) -> str:

@@ -2,13 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
+from torch.nn import functional
 
-torch = pytest.importorskip("torch")
-
-from torch.nn import functional  # noqa: E402
-
-from parity.evidence import TIMES, one_ulp  # noqa: E402
-from parity.frameworks.torch_steps import hold  # noqa: E402
+from parity.evidence import TIMES, one_ulp
+from parity.frameworks.torch_steps import hold
 
 UNIT = 2.0**-24
 
