@@ -101,13 +101,13 @@ def _mapped(tree: Any, path: str, visit: Visit) -> Any:
     """Return a copy of a tree with what ``visit`` returns for each leaf, in order."""
     if _is_leaf(tree):
         return visit(path, tree)
-    if _is_a(tree, "flax.nnx", "Pytree"):
+    if is_a(tree, "flax.nnx", "Pytree"):
         return _mapped_module(tree, path, visit)
-    if _is_a(tree, "flax.nnx", "RngState"):
+    if is_a(tree, "flax.nnx", "RngState"):
         return tree
-    if _is_a(tree, "flax.nnx", "Variable"):
+    if is_a(tree, "flax.nnx", "Variable"):
         return tree.copy(_mapped(tree.get_value(), path, visit))
-    if _is_a(tree, "flax.core.meta", "AxisMetadata"):
+    if is_a(tree, "flax.core.meta", "AxisMetadata"):
         return tree.replace_boxed(_mapped(tree.unbox(), path, visit))
     if isinstance(tree, Mapping):
         built = {key: _mapped(tree[key], _join(path, str(key)), visit) for key in _ordered(tree)}
@@ -134,7 +134,7 @@ def _mapped_module(module: Any, path: str, visit: Visit) -> Any:
 
 def _as_created(node: Any, state: Any) -> Any:
     """Return a state in the order in which its module's attributes were set: nnx sorts them."""
-    if not _is_a(state, "flax.nnx", "State"):
+    if not is_a(state, "flax.nnx", "State"):
         return state
     children = vars(node) if hasattr(node, "__dict__") else dict(_items(node))
     ranks = {str(name): rank for rank, name in enumerate(children)}
@@ -157,12 +157,12 @@ def _is_leaf(tree: Any) -> bool:
 
 def _is_variables(tree: Any) -> bool:
     """Say whether this is a dict of linen's collections, not of layers."""
-    if not isinstance(tree, Mapping) or _is_a(tree, "flax.nnx", "State", "Pytree"):
+    if not isinstance(tree, Mapping) or is_a(tree, "flax.nnx", "State", "Pytree"):
         return False
     return "params" in tree and all(isinstance(branch, Mapping) for branch in tree.values())
 
 
-def _is_a(tree: Any, module: str, *names: str) -> bool:
+def is_a(tree: Any, module: str, *names: str) -> bool:
     """Recognise a class of a framework that is loaded, and load none."""
     loaded = sys.modules.get(module)
     return loaded is not None and isinstance(tree, tuple(getattr(loaded, name) for name in names))

@@ -1,7 +1,6 @@
 """JAX: modules of linen, nnx and Equinox, and plain functions, all as one kind of port."""
 
 import inspect
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,29 +35,26 @@ def port_of(
         name = port.__name__
         raise TypeError(f"`port` is the class {name}. Give an instance: {name}(...).")
     _require_callable(port)
-    if _is_a(port, "flax.linen", "Module"):
+    if jax_leaves.is_a(port, "flax.linen", "Module"):
         from parity.frameworks.linen_port import linen_port
 
         return linen_port(port, params, places, named, training=training)
-    if _is_a(port, "flax.nnx", "Module"):
+    if jax_leaves.is_a(port, "flax.nnx", "Module"):
         from parity.frameworks.nnx_port import nnx_port
 
         return nnx_port(port, params, places, named, training=training)
     # A function that Equinox has wrapped is a module too, of no arrays.
-    if _is_a(port, "equinox", "Module") and (params is None or jax_leaves.flatten(port)[0]):
+    if jax_leaves.is_a(port, "equinox", "Module") and (
+        params is None or jax_leaves.flatten(port)[0]
+    ):
         from parity.frameworks.equinox_port import equinox_port
 
         return equinox_port(port, params, places, named, training=training)
     return _function_port(port, params, places, named, training)
 
 
-def _is_a(port: Any, module: str, name: str) -> bool:
-    loaded = sys.modules.get(module)
-    return loaded is not None and isinstance(port, getattr(loaded, name))
-
-
 def _require_callable(port: Any) -> None:
-    if _is_a(port, "torch.nn", "Module"):
+    if jax_leaves.is_a(port, "torch.nn", "Module"):
         raise TypeError(
             f"`port` must be written in JAX, got the PyTorch module {type(port).__name__}. "
             "It may be the `reference`."

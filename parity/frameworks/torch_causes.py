@@ -15,7 +15,8 @@ import torch
 
 from parity.cause import Cause
 from parity.frameworks.torch_calls import Rewrite
-from parity.frameworks.torch_search import ABOVE, Search, wide
+from parity.frameworks.torch_search import ABOVE, Search
+from parity.frameworks.torch_side import to_float64
 from parity.frameworks.torch_trace import Run
 from parity.frameworks.torch_tries import NEAR, Try, sites, tries
 from parity.locate import Status
@@ -121,7 +122,7 @@ def _fitted(
         value, limit = result.value, search.limits.get(key, 0.0)
 
         def holds(other: torch.Tensor, limit: float = limit) -> bool:
-            array = wide(other)
+            array = to_float64(other)
             return (
                 bool(np.isfinite(array).all()) and search.values.nearest(array, limit)[0] <= limit
             )

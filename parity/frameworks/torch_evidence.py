@@ -18,7 +18,7 @@ from parity.frameworks.torch_dropout import drawn, random_call
 from parity.frameworks.torch_reference import cotangents_of
 from parity.frameworks.torch_search import Search
 from parity.frameworks.torch_sgd import stepped
-from parity.frameworks.torch_side import to_numpy
+from parity.frameworks.torch_side import to_float64, to_numpy
 from parity.frameworks.torch_steps import Held, hold
 from parity.frameworks.torch_steps import steps as steps_of
 from parity.frameworks.torch_trace import Run
@@ -64,9 +64,12 @@ def evidence(
     found = Evidence(
         inputs=inputs,
         weights=weights,
-        outputs={name: _plain(value) for name, value in held.exact.outputs.items()},
+        outputs={
+            name: to_float64(value) if value.is_floating_point() else to_numpy(value)
+            for name, value in held.exact.outputs.items()
+        },
         dtypes={name: array.dtype.name for name, array in own.items()},
-        gradients={n: to_numpy(g).astype(np.float64) for n, g in held.exact.gradients.items()},
+        gradients={n: to_float64(g) for n, g in held.exact.gradients.items()},
         cotangents={n.removeprefix("cotangents/"): array for n, array in cotangents.items()},
         limits=held.limits,
         errors=held.errors,
@@ -83,7 +86,7 @@ def evidence(
         explain=partial(_explain, reference, inputs, held, options),
     )
     statistics = held.exact.statistics if training else ()
-    found = replace(found, updated={n: _plain(held.exact.weights[n]) for n in statistics})
+    found = replace(found, updated={n: to_float64(held.exact.weights[n]) for n in statistics})
     return _stepped(found, reference, cotangents, steps, held, options) if steps else found
 
 
@@ -132,15 +135,10 @@ def _step_gradients(held: Held) -> dict[str, tuple[np.ndarray, float]]:
         exact = result.tensor.grad if not result.tensor.is_leaf else None
         if exact is None or own is None or own.tensor.grad is None:
             continue
-        wide = to_numpy(exact).astype(np.float64)
-        error = np.abs(to_numpy(own.tensor.grad).astype(np.float64) - wide).max(initial=0.0)
+        wide = to_float64(exact)
+        error = np.abs(to_float64(own.tensor.grad) - wide).max(initial=0.0)
         found[key] = wide, TIMES * max(float(error), 4 * one_ulp(wide, held.dtype))
     return found
-
-
-def _plain(value: torch.Tensor) -> np.ndarray:
-    array = to_numpy(value.detach())
-    return array.astype(np.float64) if value.is_floating_point() else array
 
 
 def _blind(

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from parity.frameworks.torch_calls import Rewrite
-from parity.frameworks.torch_side import to_numpy
+from parity.frameworks.torch_side import to_float64
 from parity.frameworks.torch_steps import steps
 from parity.frameworks.torch_trace import Run
 from parity.locate import Status, Values, located
@@ -47,7 +46,7 @@ class Search:
         """Return the root mean square of the errors over their limits."""
         squares = []
         for name, ours in self.outputs.items():
-            theirs = wide(run.outputs[name])
+            theirs = to_float64(run.outputs[name])
             if theirs.shape != ours.shape or not np.isfinite(ours - theirs).all():
                 return np.inf
             squares.append(np.mean((ours - theirs) ** 2) / self.limits[f"outputs/{name}"] ** 2)
@@ -57,7 +56,7 @@ class Search:
         """Return the same by output."""
         errors = {}
         for name, ours in self.outputs.items():
-            theirs = wide(run.outputs[name]) if name in run.outputs else np.zeros(0)
+            theirs = to_float64(run.outputs[name]) if name in run.outputs else np.zeros(0)
             if theirs.shape != ours.shape:
                 errors[name] = np.inf
                 continue
@@ -71,7 +70,7 @@ class Search:
         """Return how much larger a mistake makes an output, and so its roundings; at least 1."""
         if self.exact is None or not value.size:
             return 1.0
-        own = float(np.sqrt(np.mean(wide(self.exact.outputs[name]) ** 2)))
+        own = float(np.sqrt(np.mean(to_float64(self.exact.outputs[name]) ** 2)))
         its = float(np.sqrt(np.mean(value**2)))
         return max(1.0, its / own) if own and np.isfinite(its) else 1.0
 
@@ -80,8 +79,3 @@ class Search:
         errors = self.errors(run)
         ends = {run.ends[name]: error <= ABOVE for name, error in errors.items() if run.ends[name]}
         return located(steps(run, self.limits), self.values, ends)
-
-
-def wide(value: torch.Tensor) -> np.ndarray:
-    """Return a tensor in float64."""
-    return to_numpy(value.detach()).astype(np.float64)

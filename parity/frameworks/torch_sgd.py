@@ -12,7 +12,7 @@ from torch import Tensor
 from parity.evidence import RATE, TIMES, one_ulp
 from parity.frameworks import torch_trace
 from parity.frameworks.torch_reference import copied
-from parity.frameworks.torch_side import to_numpy
+from parity.frameworks.torch_side import to_float64
 
 
 def stepped(
@@ -48,7 +48,7 @@ def stepped(
             options: dict[str, Any] = {"training": training, "seed": seed, "wide": wide}
             run = torch_trace.run(model, inputs, cotangents=cotangents, **options)
             _step(model, run)
-        return {name: _wide(value) for name, value in model.state_dict().items()}
+        return {name: to_float64(value) for name, value in model.state_dict().items()}
 
     exact, own = walked(True), walked(False)
     errors = {n: float(np.abs(own[n] - value).max(initial=0.0)) for n, value in exact.items()}
@@ -66,8 +66,3 @@ def _step(model: torch.nn.Module, run: torch_trace.Run) -> None:
     buffers: dict[str, Tensor] = dict(model.named_buffers())
     for name in run.statistics:
         buffers[name].copy_(run.weights[name])
-
-
-def _wide(value: Tensor) -> np.ndarray:
-    array = to_numpy(value)
-    return array.astype(np.float64) if value.is_floating_point() else array

@@ -28,6 +28,11 @@ def to_real_numpy(tensor: torch.Tensor) -> np.ndarray:
     return to_numpy(torch.view_as_real(tensor) if tensor.is_complex() else tensor)
 
 
+def to_float64(tensor: torch.Tensor) -> np.ndarray:
+    """Copy a tensor of any dtype to NumPy in float64."""
+    return to_numpy(tensor).astype(np.float64)
+
+
 def from_numpy(array: Shaped[np.ndarray, "*shape"]) -> Shaped[torch.Tensor, "*shape"]:
     """Copy an array to a tensor on the CPU: the same bits in memory of its own."""
     own = np.array(array, order="C", copy=True)

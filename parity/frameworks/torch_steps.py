@@ -31,7 +31,7 @@ from parity.evidence import TIMES, one_ulp
 from parity.formats import FORMATS
 from parity.frameworks import torch_trace
 from parity.frameworks.torch_calls import Call, is_rounded, tensors
-from parity.frameworks.torch_side import to_numpy
+from parity.frameworks.torch_side import to_float64
 from parity.frameworks.torch_trace import Run
 from parity.locate import Step
 
@@ -99,7 +99,14 @@ def steps(run: Run, limits: Mapping[str, float]) -> list[Step]:
       limits: by key; a step that has none is nowhere found.
     """
     return [
-        Step(key, r.call.module, r.call.name, r.call.sources, _wide(r.value), limits.get(key, 0.0))
+        Step(
+            key,
+            r.call.module,
+            r.call.name,
+            r.call.sources,
+            to_float64(r.value),
+            limits.get(key, 0.0),
+        )
         for key, r in run.results.items()
     ]
 
@@ -155,10 +162,10 @@ class _Mover:
 
 
 def _told(run: Run) -> dict[str, np.ndarray]:
-    told = {f"outputs/{name}": _wide(value) for name, value in run.outputs.items()}
-    told |= {f"gradients/{name}": _wide(value) for name, value in run.gradients.items()}
-    told |= {f"updated/{name}": _wide(run.weights[name]) for name in run.statistics}
-    return told | {key: _wide(result.value) for key, result in run.results.items()}
+    told = {f"outputs/{name}": to_float64(value) for name, value in run.outputs.items()}
+    told |= {f"gradients/{name}": to_float64(value) for name, value in run.gradients.items()}
+    told |= {f"updated/{name}": to_float64(run.weights[name]) for name in run.statistics}
+    return told | {key: to_float64(result.value) for key, result in run.results.items()}
 
 
 def _errors(told: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray]) -> dict[str, float]:
@@ -170,7 +177,3 @@ def _errors(told: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray]) -> 
                 apart = np.abs(value - truth[name])
             errors[name] = float(apart.max(initial=0.0, where=np.isfinite(apart)))
     return errors
-
-
-def _wide(value: Tensor) -> np.ndarray:
-    return to_numpy(value.detach()).astype(np.float64)

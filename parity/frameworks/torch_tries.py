@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from parity.frameworks.torch_calls import Call, tensors
-from parity.frameworks.torch_search import Search, wide
+from parity.frameworks.torch_search import Search
+from parity.frameworks.torch_side import to_float64
 from parity.frameworks.torch_trace import Run
 from parity.locate import Status
 from parity.mistakes.catalogue import UNKNOWN, guesses
@@ -120,17 +121,19 @@ def _rank(search: Search, run: Run, call: Call, guess: Guess) -> int | None:
     try:
         with torch.no_grad():
             answers = [
-                wide(value) for value in tensors(guess.answer()) if value.is_floating_point()
+                to_float64(value) for value in tensors(guess.answer()) if value.is_floating_point()
             ]
     except UNKNOWN:
         return None
     results = [r for r in run.results.values() if r.call is call]
     if len(answers) != len(results):
         return 2
-    if all(_same(a, wide(r.value)) for a, r in zip(answers, results, strict=True)):
+    if all(_same(a, to_float64(r.value)) for a, r in zip(answers, results, strict=True)):
         return None
     given = [
-        wide(value) for value in tensors((call.places, call.named)) if value.is_floating_point()
+        to_float64(value)
+        for value in tensors((call.places, call.named))
+        if value.is_floating_point()
     ]
     if any(_same(a, value) for a in answers for value in given):
         return 1
