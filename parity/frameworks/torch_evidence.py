@@ -64,10 +64,7 @@ def evidence(
     found = Evidence(
         inputs=inputs,
         weights=weights,
-        outputs={
-            name: to_float64(value) if value.is_floating_point() else to_numpy(value)
-            for name, value in held.exact.outputs.items()
-        },
+        outputs=_outputs(held.exact),
         dtypes={name: array.dtype.name for name, array in own.items()},
         gradients={n: to_float64(g) for n, g in held.exact.gradients.items()},
         cotangents={n.removeprefix("cotangents/"): array for n, array in cotangents.items()},
@@ -88,6 +85,12 @@ def evidence(
     statistics = held.exact.statistics if training else ()
     found = replace(found, updated={n: to_float64(held.exact.weights[n]) for n in statistics})
     return _stepped(found, reference, cotangents, steps, held, options) if steps else found
+
+
+def _outputs(run: Run) -> dict[str, np.ndarray]:
+    """Return the outputs in float64; integers and truth values as they are."""
+    named = run.outputs.items()
+    return {n: to_float64(x) if x.is_floating_point() else to_numpy(x) for n, x in named}
 
 
 def _explain(
