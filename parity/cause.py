@@ -1,5 +1,6 @@
 """A mistake that explains what a port computes."""
 
+import re
 from dataclasses import dataclass
 
 
@@ -24,3 +25,8 @@ class Cause:
     line: str = ""
     error: float | None = None
     everywhere: bool = False
+
+
+def in_any_layer(path: str) -> str:
+    """Return a path, or the key of a step, without the number of a layer: "layers.*.norm1"."""
+    return re.sub(r"(^|\.)\d+(?=[.:]|$)", r"\1*", path)

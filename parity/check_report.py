@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from parity.cause import Cause
+from parity.cause import Cause, in_any_layer
 from parity.locate import Status
 from parity.placement import Plan
 from parity.report import check_html, check_text
@@ -126,8 +126,14 @@ class CheckReport:
         told = [replace(cause, error=error) if self.agrees else cause for cause in causes]
         # A bias without a place is found again where it should be added: once is enough. So is a
         # weight without a place, where all that it belongs to is left out.
-        covers = {cause.tensor: _COVERED.get(cause.code, ()) for cause in self.causes}
-        told = [cause for cause in told if cause.code not in covers.get(_module(cause), ())]
+        covers = {_scope(c.tensor, c): _COVERED.get(c.code, ()) for c in self.causes}
+        told = [
+            cause
+            for cause in told
+            if not any(
+                cause.code in covers.get(_scope(_module(cause), other), ()) for other in self.causes
+            )
+        ]
         named = {(cause.code, _module(cause)) for cause in told}
         rest = [cause for cause in self.causes if (cause.code, cause.tensor) not in named]
         return replace(self, wrong_weights=words, causes=(*told, *rest))
@@ -194,6 +200,11 @@ def _row(row: Compared) -> dict[str, Any]:
 def _finite(value: float) -> float | str:
     """Return a number that JSON has, and the words for one that it has not."""
     return value if abs(value) < float("inf") else str(value)
+
+
+def _scope(module: str, cause: Cause) -> str:
+    """Return what a cause and another tensor have in common where that is in any layer."""
+    return in_any_layer(module) if cause.everywhere else module
 
 
 def _module(cause: Cause) -> str:

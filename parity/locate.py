@@ -21,6 +21,8 @@ State = Literal["ok", "elsewhere", "here", "off", "constant"]
 # Packed projections are often made one by one.
 _PARTS = (2, 3, 4)
 _MOST_AXES = 5
+# How many numbers are compared at once.
+_AT_ONCE = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,35 +92,42 @@ class Values:
           value: without NaN or infinities.
           limit: within which a value is the same; once one is, no other is looked at.
         """
-        best = (math.inf, -1)
-        total, absolute = float(value.sum()), float(np.abs(value).sum())
-        slack = value.size * limit
-        near: list[int] = []
-        far: list[int] = []
-        for place in self._by_size.get(value.size, ()):
-            its = self._totals[place]
-            is_near = abs(its[0] - total) <= slack and abs(its[1] - absolute) <= slack
-            (near if is_near else far).append(place)
-        for place in near:
-            for turned in _turned(value):
-                best = min(best, (_apart(self.flat[place], turned), place))
-                if best[0] <= limit:
-                    return best
-        plain = value.reshape(-1)
-        return min([best, *((_apart(self.flat[place], plain), place) for place in far)])
+        best = self._same(value, limit)
+        if best[0] <= limit or value.size not in self._by_size:
+            return best
+        places, plain = self._by_size[value.size], value.reshape(-1)
+        for first in range(0, len(places), max(1, _AT_ONCE // value.size)):
+            some = places[first : first + max(1, _AT_ONCE // value.size)]
+            apart = np.abs(np.stack([self.flat[place] for place in some]) - plain).max(axis=1)
+            apart[np.isnan(apart)] = math.inf
+            best = min(best, (float(apart.min()), some[int(apart.argmin())]))
+        return best
 
     def holds(self, value: np.ndarray, limit: float) -> tuple[float, int]:
         """Return the same as `nearest`; equal parts of the last axis may be held one by one."""
-        error, place = self.nearest(value, limit)
-        if error <= limit or value.ndim == 0:
-            return error, place
+        found = self._same(value, limit)
+        if found[0] <= limit or value.ndim == 0:
+            return found
         for count in _PARTS:
             if value.shape[-1] % count or value.shape[-1] == count:
                 continue
-            parts = [self.nearest(part, limit) for part in np.split(value, count, axis=-1)]
+            parts = [self._same(part, limit) for part in np.split(value, count, axis=-1)]
             if all(part[0] <= limit for part in parts):
                 return max(parts)
-        return error, place
+        return self.nearest(value, limit)
+
+    @_QUIET
+    def _same(self, value: np.ndarray, limit: float) -> tuple[float, int]:
+        """Return the error and place of the first value that is the same, in any order of axes."""
+        total, absolute = float(value.sum()), float(np.abs(value).sum())
+        slack = value.size * limit
+        for place in self._by_size.get(value.size, ()):
+            its = self._totals[place]
+            if abs(its[0] - total) <= slack and abs(its[1] - absolute) <= slack:
+                for turned in _turned(value):
+                    if (error := _apart(self.flat[place], turned)) <= limit:
+                        return error, place
+        return math.inf, -1
 
 
 def _apart(ours: np.ndarray, theirs: np.ndarray) -> float:

@@ -30,7 +30,8 @@ def weight_causes(
     Returns:
       One cause for each leaf that differs.
     """
-    causes = []
+    causes: list[Cause] = []
+    stored = plan.back(right)
     for path, leaf in right.items():
         ours = given[path]
         if ours.shape == leaf.shape and _agree(ours, leaf):
@@ -38,7 +39,9 @@ def weight_causes(
         placement = next((p for p in plan.placements if p.target.name == path), None)
         if placement is None:
             continue
-        code, cause = _named(ours, leaf, placement, plan, right)
+        code, cause = _reshaped(ours, leaf, stored.get(placement.source.name)) or _named(
+            ours, leaf, placement, plan, right
+        )
         fix = f"{path} = {placement.source.name} {placement.how}"
         causes.append(Cause(code, placement.source.name, f"{path} {cause}", fix))
     return causes
@@ -61,27 +64,26 @@ def _named(
 ) -> tuple[str, str]:
     """Return the code of a mistake, and what the leaf is instead of what it should be."""
     if ours.shape != right.shape:
-        if _is_reshaped(ours, right, placement):
-            return "untransposed", "has the elements in PyTorch's order: it was not transposed"
         return "weight-shape", f"has shape {list(ours.shape)}, it should be {list(right.shape)}"
     mine, yours = widen(ours), widen(right)
     if (fresh := _fresh(mine, placement.source.name)) is not None:
         return fresh
     for code, cause, guess in weight_guesses(yours, placement.layout):
         if guess.shape == mine.shape and close(mine, guess, ours.dtype):
-            return code, cause
+            # Three blocks are the gates of a GRU as well.
+            is_gate = code == "qkv-permuted" and placement.how.endswith("(GRU)")
+            return "gate-order" if is_gate else code, cause
     for other, value in others.items():
         is_other = other != placement.target.name and value.shape == ours.shape
         if is_other and close(mine, widen(value), ours.dtype):
             name = next(p.source.name for p in plan.placements if p.target.name == other)
             return _swapped(placement.source.name, name), f"holds {name}, which is {other}"
-    if _is_reshaped(ours, right, placement):
-        whole = placement.source.shape
-        is_square = len(whole) == 2 and whole[0] == whole[1]
-        code = "untransposed-square" if is_square else "untransposed"
-        return code, "has the elements in PyTorch's order: it was not transposed"
     if any(p.is_added and p.target == placement.target for p in plan.placements):
         return "bias-missing", "is not the sum of both biases that torch has"
+    zeros = (mine == 0) & (yours != 0)
+    if zeros.any() and close(mine[~zeros], yours[~zeros], ours.dtype):
+        cause = f"has zeros at {zeros.sum()} of its {zeros.size} entries"
+        return _of_zeros(placement.source.name), cause
     return _scaled(mine, yours)
 
 
@@ -89,12 +91,18 @@ def _fresh(mine: np.ndarray, name: str) -> tuple[str, str] | None:
     """Name a leaf that still holds what it is initialised with."""
     last = name.rpartition(".")[2]
     if not mine.any():
-        code = "bias-missing" if "bias" in last else "weight-missing"
-        return "running-statistics" if "running" in last else code, "is all zeros"
+        return _of_zeros(name), "is all zeros"
     if (mine == 1).all():
         code = "running-statistics" if "running" in last else "scale-missing"
         return code, "is all ones"
     return None
+
+
+def _of_zeros(name: str) -> str:
+    """Return the code of a tensor, or a part of it, that is zero and should not be."""
+    last = name.rpartition(".")[2]
+    code = "bias-missing" if "bias" in last else "weight-missing"
+    return "running-statistics" if "running" in last else code
 
 
 def _scaled(mine: np.ndarray, yours: np.ndarray) -> tuple[str, str]:
@@ -107,13 +115,19 @@ def _scaled(mine: np.ndarray, yours: np.ndarray) -> tuple[str, str]:
     return "weight-differs", f"differs by {np.abs(mine - yours).max(initial=0.0):.1e}"
 
 
-def _is_reshaped(ours: np.ndarray, right: np.ndarray, placement: Placement) -> bool:
-    """Say whether a leaf has the elements in the order in which PyTorch stores them."""
-    whole = placement.source.shape
-    if ours.size != right.size or int(np.prod(whole)) != ours.size:
-        return False
-    stored = placement.layout.back(right, whole).reshape(ours.shape)
-    return close(widen(ours), widen(stored), ours.dtype)
+def _reshaped(
+    ours: np.ndarray, right: np.ndarray, stored: np.ndarray | None
+) -> tuple[str, str] | None:
+    """Name a leaf that has its elements in the order in which PyTorch stores them."""
+    if stored is None or ours.size != stored.size:
+        return None
+    mine, theirs = widen(ours), widen(stored.reshape(ours.shape))
+    is_right = ours.shape == right.shape and close(mine, widen(right), ours.dtype)
+    if is_right or not close(mine, theirs, ours.dtype):
+        return None
+    is_square = stored.ndim == 2 and stored.shape[0] == stored.shape[1]
+    code = "untransposed-square" if is_square else "untransposed"
+    return code, "has the elements in PyTorch's order: it was not transposed"
 
 
 def _swapped(ours: str, theirs: str) -> str:

@@ -43,6 +43,10 @@ def explained(
 
 def _forward(held: Held, report: CheckReport, run: PortRun, values: Arrays) -> CheckReport:
     evidence = held.evidence
+    quiet, draws = jax_run.undrawn(held.port, values, held.inputs)
+    is_drawing = bool(draws) and not evidence.drawn
+    if is_drawing:
+        held = replace(held, port=quiet)
     outputs, computed = jax_run.values_of(held.port, values, held.inputs)
     ours, seen = held.turned(outputs), Values(value.value for value in computed)
     if evidence.explain is not None:
@@ -53,7 +57,7 @@ def _forward(held: Held, report: CheckReport, run: PortRun, values: Arrays) -> C
     here = next((status for status in statuses if status.state == "here"), None)
     if here is not None and causes:
         causes[0] = replace(causes[0], line=lines.get(here.step.key, ""))
-    causes = [*_shapes(held, report, run), *causes]
+    causes = [*_shapes(held, report, run), *(_in_training(causes) if is_drawing else causes)]
     return replace(
         report,
         causes=(*report.causes, *causes),
@@ -61,8 +65,26 @@ def _forward(held: Held, report: CheckReport, run: PortRun, values: Arrays) -> C
         lines=lines,
         forced=_forced(held, values, here, computed) if here is not None else "",
         knobs={} if causes else jax_knobs.tried(held.port, values, held.inputs, held.used),
-        told=(*report.told, *_observed(run.outputs, outputs)),
+        told=(*report.told, *(() if is_drawing else _observed(run.outputs, outputs))),
     )
+
+
+def _in_training(causes: list[Cause]) -> list[Cause]:
+    """Name the mode of a port that draws where torch has no dropout, or has it off.
+
+    What it drops is kept while the causes are looked for, and still scaled.
+    """
+    cause, fix = (
+        "dropout is on in the port, and off in torch",
+        "deterministic=True, or model.eval()",
+    )
+    found = [
+        replace(c, code="train-mode", cause=cause, fix=fix) if c.code == "dropout-scale" else c
+        for c in causes
+    ]
+    if any(c.code == "train-mode" for c in found):
+        return found
+    return [Cause("train-mode", "", cause, fix), *found]
 
 
 def _observed(whole: Mapping[str, np.ndarray], stepwise: Mapping[str, np.ndarray]) -> list[str]:

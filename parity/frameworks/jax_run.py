@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from parity.frameworks import jax_trace
 from parity.frameworks.jax_port import Port
 from parity.frameworks.jax_side import from_numpy, to_numpy
-from parity.frameworks.jax_trace import Value, gradients, trace
+from parity.frameworks.jax_trace import Value
 from parity.trees import leaves
 
 Arrays = dict[str, np.ndarray]
@@ -122,6 +123,14 @@ def _told(values: Mapping[str, Any]) -> Arrays:
     return {name: to_numpy(value) for name, value in values.items()}
 
 
+def undrawn(port: Port, values: Mapping[str, np.ndarray], inputs: Inputs) -> tuple[Port, list[int]]:
+    """Return a port whose dropout keeps everything, and for how many values each draw is."""
+    draws: list[int] = []
+    quiet = replace(port, call=jax_trace.undrawn(port.call, draws))
+    jax.eval_shape(_forward(quiet), *_arguments(values, inputs))
+    return quiet, draws
+
+
 def values_of(
     port: Port,
     values: Mapping[str, np.ndarray],
@@ -136,7 +145,7 @@ def values_of(
       inputs: what it is called with.
       forced: see `parity.frameworks.jax_trace.trace`.
     """
-    found = trace(_forward(port), *_arguments(values, inputs), forced=forced)
+    found = jax_trace.trace(_forward(port), *_arguments(values, inputs), forced=forced)
     return _told({n: jnp.asarray(x) for n, x in leaves_of(found.outputs)}), found.values
 
 
@@ -157,7 +166,7 @@ def gradients_at(
         ]
         return sum(term.astype(terms[0].dtype) for term in terms)
 
-    return gradients(loss, *_arguments(values, inputs), places=places)
+    return jax_trace.gradients(loss, *_arguments(values, inputs), places=places)
 
 
 def _forward(port: Port) -> Callable[..., Any]:

@@ -214,7 +214,7 @@ def _unrolled(eqn: Any, given: list[Any], see: See, stack: str) -> list[Any]:
     steps = range(params["length"])
     rows: dict[int, list[Any]] = {}
     for step in reversed(steps) if params["reverse"] else steps:
-        at = [x[step] for x in stacked]
+        at = see(eqn, stack, [x[step] for x in stacked])
         results = _evaluated(body.jaxpr, body.consts, [*consts, *carry, *at], see, stack)
         carry, rows[step] = results[: len(carry)], results[len(carry) :]
     count = len(eqn.outvars) - len(carry)

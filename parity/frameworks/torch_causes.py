@@ -75,22 +75,21 @@ def _named(attempt: Try, error: float | None) -> Cause:
     tensor = (
         guess.tensor or attempt.module or call.module or call.key.removeprefix(":").split("#")[0]
     )
-    return Cause(
-        guess.code, tensor, guess.cause, guess.fix, error=error, everywhere=attempt.everywhere
-    )
+    cause = guess.cause if error is not None else f"{guess.cause}, which explains a part of it"
+    return Cause(guess.code, tensor, cause, guess.fix, error=error, everywhere=attempt.everywhere)
 
 
 def _best(
     search: Search, run: Run, statuses: tuple[Status, ...], rewrites: list[Rewrite]
 ) -> tuple[Try, Run] | None:
     """Return the mistake that explains the port, or else the one that gets furthest."""
-    before, spread, lost = search.error(run), search.spread(run), _lost(statuses)
+    before, spread = search.error(run), search.spread(run)
     ranked = sorted(tries(search, run, statuses), key=lambda pair: pair[0])
     explained: list[tuple[float, Try, Run]] = []
     further: list[tuple[int, Try, Run]] = []
     start = time.monotonic()
     for rank, attempt in itertools.islice(ranked, _RUNS):
-        if (explained and rank > 0) or time.monotonic() - start > _SECONDS:
+        if (explained and rank > 1) or time.monotonic() - start > _SECONDS:
             break
         other = _tried(search, attempt, rewrites)
         if other is None:
@@ -100,12 +99,14 @@ def _best(
         if (error <= ABOVE and error <= _CLOSED * before) or is_near:
             explained.append((error, attempt, other))
         elif not explained and (rank == 0 or (rank == 1 and error < before)):
-            left = _lost(search.located(other))
-            if left < lost:
+            own = set() if attempt.guess.rounds else _answered(attempt, other)
+            left = _lost(search.located(other), own)
+            if left < _lost(statuses, own):
                 further.append((left, attempt, other))
     if explained:
         least = min(error for error, *_ in explained)
-        return next((a, r) for error, a, r in explained if error <= 1.5 * least)
+        alike = [(a, r) for error, a, r in explained if error <= 1.5 * least]
+        return min(alike, key=lambda entry: entry[0].guess.is_general)
     if further:
         _, attempt, other = min(further, key=lambda entry: entry[0])
         return attempt, other
@@ -140,8 +141,13 @@ def _fitted(
     return None
 
 
-def _lost(statuses: tuple[Status, ...]) -> int:
-    return sum(status.state in ("here", "off") for status in statuses)
+def _answered(attempt: Try, run: Run) -> set[str]:
+    """Return the steps that a mistake changes: a port holds many such values on its way."""
+    return {key for key, result in run.results.items() if attempt.is_about(result.call)}
+
+
+def _lost(statuses: tuple[Status, ...], apart: set[str]) -> int:
+    return sum(s.state in ("here", "off") for s in statuses if s.step.key not in apart)
 
 
 def _tried(search: Search, attempt: Try, rewrites: list[Rewrite]) -> Run | None:

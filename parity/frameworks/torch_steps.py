@@ -31,6 +31,7 @@ from parity.evidence import TIMES, one_ulp
 from parity.formats import FORMATS
 from parity.frameworks import torch_trace
 from parity.frameworks.torch_calls import Call, is_rounded, tensors
+from parity.frameworks.torch_kinks import Kinks
 from parity.frameworks.torch_side import to_float64
 from parity.frameworks.torch_trace import Run
 from parity.locate import Step
@@ -88,6 +89,10 @@ def hold(
         name: TIMES * max(greatest.get(name, 0.0), one_ulp(value, formats.get(name, dtype)))
         for name, value in truth.items()
     }
+    if cotangents is not None and (kinks := Kinks(exact, greatest)):
+        other = torch_trace.run(reference, inputs, rewrites=[kinks], **options)
+        jumps = _errors(_told(other), truth)
+        limits |= {n: limits[n] + e for n, e in jumps.items() if n.startswith("gradients/")}
     return Held(exact, own, limits, errors, dtype)
 
 

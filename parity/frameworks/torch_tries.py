@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
+from parity.cause import in_any_layer
 from parity.frameworks.torch_calls import Call, tensors
 from parity.frameworks.torch_search import Search
 from parity.frameworks.torch_side import to_float64
@@ -49,12 +50,16 @@ class Try:
         """What it does to a copy of the reference before it runs."""
         return self.guess.change
 
+    def is_about(self, call: Call) -> bool:
+        """Say whether a call is one of those that are meant."""
+        is_meant = call.key == self.call.key or (
+            in_any_layer(call.key) == self.layers if self.layers else self.everywhere
+        )
+        return is_meant and call.name in (self.names or (self.call.name,))
+
     def __call__(self, call: Call) -> Any:
         """Answer a call if the guess is about it."""
-        is_meant = call.key == self.call.key or (
-            in_any_layer(call) == self.layers if self.layers else self.everywhere
-        )
-        if self.change or not is_meant or call.name not in (self.names or (self.call.name,)):
+        if self.change or not self.is_about(call):
             return NotImplemented
         same = (guess for guess in guesses(call) if guess.name == self.guess.name)
         found = next(same, None)
@@ -77,7 +82,7 @@ def tries(search: Search, run: Run, statuses: tuple[Status, ...]) -> Iterator[tu
         call = calls[key]
         for guess in guesses(call):
             rank = _rank(search, run, call, guess)
-            if rank is None:
+            if rank is None or (guess.needs_held and rank > 0):
                 continue
             if (call.name, guess.name) not in seen:
                 seen.add((call.name, guess.name))
@@ -88,15 +93,9 @@ def tries(search: Search, run: Run, statuses: tuple[Status, ...]) -> Iterator[tu
                 yield rank, Try(call, guess, len(counts[call.name]) > 1)
             if len(counts[call.name]) > 1 and place < NEAR:
                 yield rank, Try(call, guess, False)
-                alike = [c for c in calls.values() if in_any_layer(c) == in_any_layer(call)]
+                alike = [c for c in calls.values() if in_any_layer(c.key) == in_any_layer(call.key)]
                 if 1 < len(alike) < len(counts[call.name]):
-                    yield rank, Try(call, guess, True, layers=in_any_layer(call))
-
-
-def in_any_layer(call: Call) -> str:
-    """Return the key of a call without the number of its layer: "encoder.*.norm1:add#1"."""
-    module, _, rest = call.key.partition(":")
-    return ".".join("*" if part.isdigit() else part for part in module.split(".")) + f":{rest}"
+                    yield rank, Try(call, guess, True, layers=in_any_layer(call.key))
 
 
 def sites(statuses: tuple[Status, ...]) -> list[str]:
@@ -110,10 +109,19 @@ def sites(statuses: tuple[Status, ...]) -> list[str]:
             continue
         before.append(key)
         queue.extend(by_key[key].step.sources)
-    after = [
-        s.step.key for s in statuses if s.state in ("off", "elsewhere") and s.step.key not in before
-    ]
-    return before + after[:_AROUND]
+    after: list[str] = []
+    for status in statuses:
+        if status.state in ("off", "elsewhere"):
+            after += [*_constants(status.step.sources, by_key), status.step.key]
+    return before + [k for k in dict.fromkeys(after) if k not in before][:_AROUND]
+
+
+def _constants(keys: Sequence[str], by_key: Mapping[str, Status]) -> Iterator[str]:
+    """Yield what no input goes into, so that it can't be HERE: positions, a first state."""
+    for key in keys:
+        if key in by_key and by_key[key].state == "constant":
+            yield from _constants(by_key[key].step.sources, by_key)
+            yield key
 
 
 def _rank(search: Search, run: Run, call: Call, guess: Guess) -> int | None:

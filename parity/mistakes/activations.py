@@ -15,6 +15,7 @@ from parity.mistakes.guess import Guess, given_to
 KINDS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
     "gelu": functional.gelu,
+    "tanh gelu": partial(functional.gelu, approximate="tanh"),
     "silu": functional.silu,
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
@@ -48,7 +49,7 @@ def activation_mistakes(call: Call) -> Iterator[Guess]:
     if own in ("leaky_relu", "prelu"):
         yield from _slopes(own, x)
     for kind, function in KINDS.items():
-        if kind != own:
+        if not kind.endswith(own):
             cause = f"the activation is {kind} in the port, {own} in torch"
             yield Guess("wrong-activation", cause, fix, partial(function, x))
     cause = f"the activation is x * sigmoid(1.702 x) in the port, {own} in torch"

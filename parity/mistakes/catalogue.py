@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from parity.frameworks.torch_calls import Call
 from parity.mistakes.activations import activation_mistakes
@@ -38,6 +39,9 @@ MISTAKES = (
     convolution_mistakes,
     image_mistakes,
     recurrent_mistakes,
+)
+# Of any computation: named where none of the others explains a port.
+GENERAL = (
     order_mistakes,
     loss_mistakes,
     reduction_mistakes,
@@ -56,3 +60,6 @@ def guesses(call: Call) -> Iterator[Guess]:
     for mistakes in MISTAKES:
         with suppress(*UNKNOWN):
             yield from mistakes(call)
+    for mistakes in GENERAL:
+        with suppress(*UNKNOWN):
+            yield from (replace(guess, is_general=True) for guess in mistakes(call))

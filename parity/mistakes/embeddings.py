@@ -21,6 +21,8 @@ def embedding_mistakes(call: Call) -> Iterator[Guess]:
     if found is None:
         return
     table, ids = found
+    cause = "the port looks up row 0 everywhere, whatever the ids are"
+    yield Guess("input-ignored", cause, "look up the ids", table[torch.zeros_like(ids)].clone)
     yield from _shifted(table, ids)
     if call.name == "embedding":
         yield from _scaled(table, table[ids])
@@ -70,12 +72,10 @@ def _scaled(table: Tensor, rows: Tensor) -> Iterator[Guess]:
 
 
 def _rows(call: Call, table: Tensor, ids: Tensor) -> Iterator[Guess]:
-    """Yield the ids in the opposite order, none of them, and a padding row of zeros."""
+    """Yield the ids in the opposite order, and a padding row of zeros."""
     if ids.dim() and ids.shape[-1] > 1:
         cause = "the port looks up the ids in the opposite order"
         yield Guess("reversed", cause, "keep the order of the ids", table[ids.flip(-1)].clone)
-    cause = "the port looks up row 0 everywhere, whatever the ids are"
-    yield Guess("input-ignored", cause, "look up the ids", table[torch.zeros_like(ids)].clone)
     own = call.named.get("padding_idx", (*call.places, None, None)[2])
     paddings = {0, len(table) - 1} | ({own % len(table)} if isinstance(own, int) else set())
     for padding in sorted(paddings):

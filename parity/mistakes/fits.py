@@ -53,8 +53,6 @@ def fits(
         for ours in held:
             yield from _lines(call, ours, theirs)
             yield from _clipped(call, ours, theirs)
-    for ours in held:
-        yield from _dropped(call, ours, value)
 
 
 def _of(function: Callable[[Tensor], Tensor], call: Call) -> Tensor:
@@ -124,23 +122,3 @@ def _clipped(call: Call, ours: np.ndarray, theirs: np.ndarray) -> Iterator[Guess
     cause = f"the port clips what {call.name} gives to [{low:.5g}, {high:.5g}]"
     answer = partial(_of, partial(torch.clamp, min=low, max=high), call)
     yield Guess("clipped", cause, "leave out the clip", answer)
-
-
-def _dropped(call: Call, ours: np.ndarray, value: Tensor) -> Iterator[Guess]:
-    """Yield dropout: some values are zero, and the others are scaled alike."""
-    theirs = value.reshape(-1).numpy()
-    zero = (ours == 0) & (theirs != 0)
-    kept = ~zero & (theirs != 0)
-    if not zero.any() or kept.sum() < _FEWEST:
-        return
-    factors = ours[kept] / theirs[kept]
-    factor = float(np.median(factors))
-    if factor < 1 + _ALIKE or np.abs(factors - factor).max() > _ALIKE * factor:
-        return
-    cause = f"dropout is on in the port: {zero.mean():.0%} are zero, the rest times {factor:.4g}"
-    answer = partial(_as_held, ours, value)
-    yield Guess("train-mode", cause, "nn.Dropout(deterministic=True), or model.eval()", answer)
-
-
-def _as_held(ours: np.ndarray, value: Tensor) -> Tensor:
-    return torch.from_numpy(ours).reshape(value.shape).to(value.dtype)

@@ -21,6 +21,8 @@ class Guess:
       rounds: whether it is about digits that are lost: which way each value is rounded then hangs
         on the last bit of what was there, so that most values agree, and not all.
       change: makes the mistake in a copy of the reference before it runs, where no call shows it.
+      is_general: whether any computation can have it; one that is known by name goes before it.
+      needs_held: whether it is tried only where the port holds the very tensor that it gives.
       tensor: path of the module that it is about, where that is not the one that makes the call.
     """
 
@@ -30,6 +32,8 @@ class Guess:
     answer: Callable[[], Any]
     rounds: bool = False
     change: Callable[[Any], None] | None = None
+    is_general: bool = False
+    needs_held: bool = False
     tensor: str = ""
 
     @property

@@ -82,15 +82,11 @@ def mask_mistakes(call: Call) -> Iterator[Guess]:
         return
     scores, keep = found.scores, found.keep
     yield Guess("mask-missing", "the port does not apply the mask", "pass mask=", scores.clone)
-    if found.adds:
+    if found.adds and call.maker(call.places[1]) is None:  # the port is given it as well
         read = "a mask that is to be added is read as truth values in the port"
         yield Guess("additive-mask-as-bool", read, _BIAS, partial(hide, scores, ~keep))
-    yield Guess(
-        "mask-polarity",
-        "the mask has the opposite meaning in the port",
-        _FIX,
-        partial(hide, scores, ~keep),
-    )
+    opposite = "the mask has the opposite meaning in the port"
+    yield Guess("mask-polarity", opposite, _FIX, partial(hide, scores, ~keep))
     added = "the port adds a mask of 0 and 1 to the scores"
     for told, mask in ((added, keep), (f"{added}, 1 where it is hidden", ~keep)):
         answer = partial(torch.add, scores, mask.to(scores.dtype))

@@ -45,11 +45,15 @@ def value_mistakes(call: Call) -> Iterator[Guess]:
         yield from _power(call)
     if call.name == "normalize":
         yield from _normalize(call)
-    if call.name in _ENDS:
-        for kind, function in _EXTRA.items():
-            cause = f"the port applies {kind} after {call.name}, torch does not"
-            answer = partial(_then, function, call)
-            yield Guess("activation-extra", cause, f"leave out {kind}", answer)
+    for kind, function in _EXTRA.items():
+        cause = f"the port applies {kind} after {call.name}, torch does not"
+        yield Guess(
+            "activation-extra",
+            cause,
+            f"leave out {kind}",
+            partial(_then, function, call),
+            needs_held=call.name not in _ENDS,
+        )
 
 
 def _operands(call: Call) -> Iterator[Guess]:

@@ -12,27 +12,18 @@ pytest.importorskip("transformers")
 from tests.parity.ports.checked import checked
 from tests.parity.ports.library import PAIRS
 
-pytestmark = [pytest.mark.slow, pytest.mark.ports]
+pytestmark = pytest.mark.slow
 
 SECTIONS = (Path(__file__).parents[2] / "docs" / "causes.md").read_text().split("### ")
 SECTIONS = {section.partition("\n")[0] for section in SECTIONS}
 ALL = [(pair, name) for pair in PAIRS for name in pair.mistakes]
 # Of each cause two; `benchmarks/check_ports.py` goes through all of them.
-# Not named yet, or by a mistake that comes near: `benchmarks/check_ports.py` shows them.
-NOT_NAMED = {
-    ("bert/linen", "shifted-by-one"),
-    ("bert/linen", "token-types-ignored"),
-    ("encoder/linen", "train-mode"),
-    ("lstm/linen", "initial-state"),
-    ("rotary/function", "interleaved-halves"),
-    ("rotary/function", "rotated-backwards"),
-}
 SEEN = Counter()
 SOME = []
 for pair, name in ALL:
     code = pair.mistakes[name].code
     SEEN[code] += 1
-    SOME += [(pair, name)] if SEEN[code] <= 2 and (pair.id, name) not in NOT_NAMED else []
+    SOME += [(pair, name)] if SEEN[code] <= 2 else []
 
 
 @pytest.fixture(autouse=True)

@@ -45,7 +45,6 @@ def test_a_right_port_passes(name, dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.ports
 @pytest.mark.parametrize(("name", "dtype"), REST)
 def test_every_right_port_passes(name, dtype):
     require_right(name, dtype)

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from parity.frameworks import torch_trace
 from parity.frameworks.torch_calls import Call
-from parity.mistakes.catalogue import guesses
+from parity.mistakes.catalogue import UNKNOWN, guesses
 from parity.mistakes.guess import Guess
 
 
@@ -237,7 +237,7 @@ def test_guesses_leave_what_the_call_was_given_as_it_is(name):
         for guess in guesses(call):
             try:
                 guess.answer()
-            except (RuntimeError, ValueError, IndexError, TypeError):
+            except UNKNOWN:
                 continue  # it can't be made of this call
         after = [x for x in call.places if isinstance(x, torch.Tensor)]
         assert all(np.array_equal(x, y) for x, y in zip(before, after, strict=True))
