@@ -69,7 +69,7 @@ class CheckReport:
       statuses: what became of each step of the reference in the port.
       forced: what is still off once the reference's value is put in at HERE; "" if not tried.
       backward: where gradients leave the reference, "" if nowhere.
-      knobs: errors over their limit with one switch changed, by its name.
+      knobs: errors over their limit with one switch changed, by its name; NaN if it can't be run.
       hidden: weights that these inputs do not reach and others would: a check of them is blind.
       unused: weights that no input reaches.
       allowed: those of the hidden ones that the caller allowed.

@@ -10,6 +10,7 @@ import numpy as np
 
 from parity.cause import Cause
 from parity.formats import FORMATS, ulp, widen
+from parity.hidden_scores import level
 from parity.locate import Status, Step, Values
 from parity.placement import Layer
 from parity.recording import Recording
@@ -20,6 +21,7 @@ TIMES = 4
 # Of the steps of SGD.
 RATE = 0.01
 
+ExplainGradients = Callable[[Mapping[str, np.ndarray], Values, str], list[Cause]]
 Explain = Callable[[Mapping[str, np.ndarray], Values], tuple[list[Cause], tuple[Status, ...]]]
 
 
@@ -47,6 +49,7 @@ class Evidence:
       unused: weights that no inputs reach.
       sha256: of weights, inputs and outputs.
       explain: names the mistakes that explain outputs; None where the reference can't be run.
+      explain_gradients: the same of gradients, from the step at which they are the first to differ.
       told: what has to be said about it.
       buffers: tensors that are no parameters; a port may compute them.
     """
@@ -71,6 +74,7 @@ class Evidence:
     step_gradients: Mapping[str, tuple[np.ndarray, float]] = field(default_factory=dict)
     drawn: tuple[tuple[str, int], ...] = ()
     explain: Explain | None = None
+    explain_gradients: ExplainGradients | None = None
     told: tuple[str, ...] = ()
 
 
@@ -153,8 +157,8 @@ def _steps(found: Recording, exact: Mapping[str, np.ndarray]) -> list[Step]:
         value = exact.get(f"taps/{name}")
         if value is None or name in found.manifest["shapes"]:
             continue
-        wide, key = widen(value), f"taps/{name}"
-        limit = _limit(_apart(widen(tap), wide), wide, tap.dtype.name)
+        wide, key = level(widen(value)), f"taps/{name}"
+        limit = _limit(_apart(level(widen(tap)), wide), wide, tap.dtype.name)
         steps.append(Step(key, name, "", (previous,), wide, limit))
         previous = key
     return steps

@@ -10,19 +10,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from parity.formats import is_floating, widen
+from parity.hidden_scores import hidden, level
 
 State = Literal["ok", "elsewhere", "here", "off", "constant"]
 # Packed projections are often made one by one.
 _PARTS = (2, 3, 4)
 _MOST_AXES = 5
-# How many numbers are compared at once.
-_AT_ONCE = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +53,7 @@ class Status:
       step: which one.
       state: "ok" if it is found, "elsewhere" if not but all that follows is, "here", "off", or
         "constant" if no input goes into it.
-      error: of the nearest that the port computed; inf if nothing has its size.
+      error: of what the port holds of it, or of the nearest; inf if that is not looked for.
       place: which of the port's values that is, -1 if none.
     """
 
@@ -74,7 +73,9 @@ class Values:
     @_QUIET
     def __init__(self, arrays: Iterable[np.ndarray]) -> None:
         """Index floating arrays by their size."""
-        self.flat = [widen(array).reshape(-1) for array in arrays if is_floating(array.dtype)]
+        self.flat = [
+            level(widen(array).reshape(-1)) for array in arrays if is_floating(array.dtype)
+        ]
         self._by_size: dict[int, list[int]] = {}
         self._totals = [(float(flat.sum()), float(np.abs(flat).sum())) for flat in self.flat]
         for place, flat in enumerate(self.flat):
@@ -85,26 +86,30 @@ class Values:
         return [self.flat[place] for place in self._by_size.get(size, ())]
 
     @_QUIET
-    def nearest(self, value: np.ndarray, limit: float) -> tuple[float, int]:
-        """Return how far off the nearest value is, and its place.
+    def nearest(self, value: np.ndarray) -> tuple[float, int]:
+        """Return how far off the nearest value is, in any order of axes, and its place.
 
         Args:
           value: without NaN or infinities.
-          limit: within which a value is the same; once one is, no other is looked at.
         """
-        best = self._same(value, limit)
-        if best[0] <= limit or value.size not in self._by_size:
-            return best
-        places, plain = self._by_size[value.size], value.reshape(-1)
-        for first in range(0, len(places), max(1, _AT_ONCE // value.size)):
-            some = places[first : first + max(1, _AT_ONCE // value.size)]
-            apart = np.abs(np.stack([self.flat[place] for place in some]) - plain).max(axis=1)
-            apart[np.isnan(apart)] = math.inf
-            best = min(best, (float(apart.min()), some[int(apart.argmin())]))
-        return best
+        places = self._by_size.get(value.size, [])
+        # No order of the elements brings two arrays nearer than they are when both are sorted.
+        flat = np.sort(level(value), axis=None)
+        apart = [_apart(np.sort(self.flat[place]), flat) for place in places]
+        if not apart:
+            return math.inf, -1
+        place = places[int(np.argmin(apart))]
+        return min(_apart(self.flat[place], turned) for turned in _turned(level(value))), place
 
+    @_QUIET
     def holds(self, value: np.ndarray, limit: float) -> tuple[float, int]:
-        """Return the same as `nearest`; equal parts of the last axis may be held one by one."""
+        """Return the error and place of the first value that is the same, inf and -1 if none is.
+
+        Args:
+          value: without NaN or infinities. Equal parts of its last axis may be held one by one.
+          limit: within which a value is the same, in any order of axes.
+        """
+        value = level(value)
         found = self._same(value, limit)
         if found[0] <= limit or value.ndim == 0:
             return found
@@ -114,11 +119,9 @@ class Values:
             parts = [self._same(part, limit) for part in np.split(value, count, axis=-1)]
             if all(part[0] <= limit for part in parts):
                 return max(parts)
-        return self.nearest(value, limit)
+        return math.inf, -1
 
-    @_QUIET
     def _same(self, value: np.ndarray, limit: float) -> tuple[float, int]:
-        """Return the error and place of the first value that is the same, in any order of axes."""
         total, absolute = float(value.sum()), float(np.abs(value).sum())
         slack = value.size * limit
         for place in self._by_size.get(value.size, ()):
@@ -175,6 +178,15 @@ def located(
     return tuple(_statuses(steps, moving, found, kept, outputs))
 
 
+def with_nearest(status: Status, values: Values) -> Status:
+    """Return a status with what is nearest to a step that the port never holds."""
+    value = level(status.step.value)
+    if status.state not in ("here", "off") or status.place >= 0 or not np.isfinite(value).all():
+        return status
+    error, place = values.nearest(value)
+    return replace(status, error=error, place=place)
+
+
 def _moving(steps: Sequence[Step]) -> set[str]:
     """Return the steps into which an input goes."""
     moving: set[str] = set()
@@ -185,7 +197,7 @@ def _moving(steps: Sequence[Step]) -> set[str]:
 
 
 def _found(step: Step, values: Values) -> tuple[float, int]:
-    if not np.isfinite(step.value).all() or step.value.size == 0:
+    if not np.isfinite(level(step.value)).all() or step.value.size == 0:
         return math.inf, -1
     return values.holds(step.value, step.limit)
 
@@ -220,5 +232,6 @@ def _statuses(
 
 
 def _tells(value: np.ndarray) -> bool:
-    """Say whether a value can be looked up: infinities, and zeros, may be held otherwise."""
-    return bool(np.isfinite(value).all() and value.size and value.min() != value.max())
+    """Say whether a value can be looked up: a mask, infinities and zeros may be held otherwise."""
+    seen = value[~hidden(value)]
+    return bool(np.isfinite(seen).all() and seen.size and seen.min() != seen.max())

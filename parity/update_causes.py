@@ -11,15 +11,16 @@ _CLOSE = 1e-3
 
 
 def update_cause(
-    name: str, before: np.ndarray, ours: np.ndarray, theirs: np.ndarray
+    name: str, before: np.ndarray, ours: np.ndarray, theirs: np.ndarray, momentum: float | None
 ) -> Cause | None:
-    """Name what is wrong with a statistic.
+    """Name what is wrong with a statistic after one run.
 
     Args:
       name: of the buffer.
       before: what it was.
       ours: what the port made of it.
       theirs: what the reference did.
+      momentum: of the reference; None if it is not known, or counts all runs alike.
     """
     if np.array_equal(ours, before.astype(ours.dtype)):
         cause = "the port does not update it"
@@ -32,25 +33,27 @@ def update_cause(
         return None
     if abs(share - 1) < _CLOSE:
         return None
-    for momentum in _MOMENTA:
-        if abs(share - (1 - momentum) / momentum) < _CLOSE * share:
-            cause = (
-                f"momentum is {momentum:g} in the port: Flax counts what is kept, 1 - {momentum:g}"
-            )
-            fix = f"nn.BatchNorm(momentum={1 - momentum:g})"
-            return Cause("momentum", name, cause, fix)
-    cause = f"the port moves it by {share:.4g} times what torch does"
-    return Cause("momentum", name, cause, "momentum in Flax is 1 - momentum in torch")
+    if momentum is None:
+        cause = f"the port moves it by {share:.4g} times what torch does"
+        return Cause("momentum", name, cause, "momentum in Flax is 1 - momentum in torch")
+    cause = (
+        f"the port keeps {1 - share * momentum:.4g} of it, torch {1 - momentum:.4g}: momentum is "
+        "what is kept in Flax, and what is new in torch"
+    )
+    return Cause("momentum", name, cause, f"nn.BatchNorm(momentum={1 - momentum:.4g})")
 
 
-def biased_variance(before: np.ndarray, ours: np.ndarray, theirs: np.ndarray) -> bool:
+def biased_variance(
+    before: np.ndarray, ours: np.ndarray, theirs: np.ndarray, runs: int = 1
+) -> bool:
     """Say whether a running variance is that of n where torch has n - 1, all else alike.
 
     That is so if for one momentum and one n ``ours - kept * before`` is (n - 1) / n times
     ``theirs - kept * before`` in all channels.
     """
     for momentum in _MOMENTA:
-        mine, yours = ours - (1 - momentum) * before, theirs - (1 - momentum) * before
+        kept = (1 - momentum) ** runs
+        mine, yours = ours - kept * before, theirs - kept * before
         if not (yours > 0).all():
             continue
         ratio = float(np.median(mine / yours))

@@ -10,6 +10,7 @@ import numpy as np
 from parity.cause import Cause
 from parity.formats import FORMATS, is_floating, widen
 from parity.placement import Placement, Plan
+from parity.stacked_weights import stacked_cause
 from parity.weight_guesses import close, rounded, weight_guesses
 
 _PROJECTION = re.compile(r"(?i)(^|[_.\d])(w?[qkv]|query|key|value)([_.\d]|proj|lin|$)")
@@ -36,13 +37,18 @@ def weight_causes(
         ours = given[path]
         if ours.shape == leaf.shape and _agree(ours, leaf):
             continue
-        placement = next((p for p in plan.placements if p.target.name == path), None)
-        if placement is None:
+        parts = [p for p in plan.placements if p.target.name == path]
+        if not parts:
             continue
+        if (stacked := stacked_cause(ours, leaf, parts)) is not None:
+            causes.append(stacked)
+            continue
+        placement = parts[0]
         code, cause = _reshaped(ours, leaf, stored.get(placement.source.name)) or _named(
             ours, leaf, placement, plan, right
         )
-        fix = f"{path} = {placement.source.name} {placement.how}"
+        source = placement.source.name if len(parts) > 1 else placement.source
+        fix = f"{path} = {source} {placement.how}"
         causes.append(Cause(code, placement.source.name, f"{path} {cause}", fix))
     return causes
 
@@ -76,8 +82,9 @@ def _named(
     for other, value in others.items():
         is_other = other != placement.target.name and value.shape == ours.shape
         if is_other and close(mine, widen(value), ours.dtype):
-            name = next(p.source.name for p in plan.placements if p.target.name == other)
-            return _swapped(placement.source.name, name), f"holds {name}, which is {other}"
+            theirs = next(p for p in plan.placements if p.target.name == other)
+            code = _swapped(placement.source.name, theirs.source.name)
+            return code, f"holds {theirs.source}, which belongs into {other}"
     if any(p.is_added and p.target == placement.target for p in plan.placements):
         return "bias-missing", "is not the sum of both biases that torch has"
     zeros = (mine == 0) & (yours != 0)
@@ -112,6 +119,13 @@ def _scaled(mine: np.ndarray, yours: np.ndarray) -> tuple[str, str]:
     left = np.abs(mine - factor * yours).max(initial=0.0)
     if yours.size > 1 and left <= _LEFT_OVER * np.abs(mine).max(initial=0.0):
         return "weight-scale", f"is {factor:.6g} times what it should be"
+    for axis in range(yours.ndim if yours.ndim > 1 else 0):
+        rest = tuple(k for k in range(yours.ndim) if k != axis)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            factors = (mine * yours).sum(rest, keepdims=True) / (yours**2).sum(rest, keepdims=True)
+        if np.abs(mine - factors * yours).max() <= _LEFT_OVER * np.abs(mine).max():
+            cause = f"is scaled along axis {axis}, each entry by a factor of its own"
+            return "weight-scale", cause
     return "weight-differs", f"differs by {np.abs(mine - yours).max(initial=0.0):.1e}"
 
 

@@ -14,6 +14,8 @@ from parity.layouts import Layout
 WeightGuess = tuple[str, str, np.ndarray]
 _PARTS = {2: "halves-swapped", 3: "qkv-permuted", 4: "gate-order"}
 _MOST_AXES = 5
+# Of a head whose features are in pairs.
+_NARROWEST = 4
 
 
 def weight_guesses(right: np.ndarray, layout: Layout) -> Iterator[WeightGuess]:
@@ -109,6 +111,21 @@ def _blocks(right: np.ndarray, axis: int) -> Iterator[WeightGuess]:
         if size % count:
             continue
         parts = np.moveaxis(right, axis, 0).reshape(count, size // count, -1)
-        mixed = parts.swapaxes(0, 1).reshape(size, *np.delete(right.shape, axis))
+        rest = np.delete(right.shape, axis)
+        mixed = parts.swapaxes(0, 1).reshape(size, *rest)
+        yield from _halves(right, axis, count)
         cause = f"has axis {axis} interleaved: it takes every {size // count}-th, not blocks"
         yield "heads-interleaved", cause, np.moveaxis(mixed, 0, axis)
+
+
+def _halves(right: np.ndarray, axis: int, heads: int) -> Iterator[WeightGuess]:
+    """Yield the features of each head in the other order of rotary positions."""
+    width = right.shape[axis] // heads
+    if width % 2 or width < _NARROWEST:
+        return
+    columns = np.arange(right.shape[axis]).reshape(heads, width)
+    halves = np.concatenate([columns[:, ::2], columns[:, 1::2]], axis=1).reshape(-1)
+    code = "interleaved-halves"
+    for order, word in ((halves, "in halves"), (np.argsort(halves), "interleaved")):
+        cause = f"has the pairs of each of {heads} heads {word} along axis {axis}"
+        yield code, cause, np.take(right, order, axis)

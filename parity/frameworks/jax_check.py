@@ -22,7 +22,7 @@ from parity.frameworks.jax_trace import undrawn
 from parity.frameworks.jax_updated import updated
 from parity.one_sided_weights import placed
 from parity.pairing import layouts_of, turned
-from parity.placement import Plan
+from parity.placement import MappingError, Plan
 from parity.trees import to_array
 from parity.weight_causes import weight_causes
 
@@ -75,21 +75,27 @@ def checked(
 
 def _port(port: Any, params: Any, given: Inputs, training: bool) -> tuple[Port, Mapping[str, Any]]:
     """Return a port, which may have been given leaves that it can't take, and those it wants."""
+
+    def bare() -> Port:
+        return port_of(port, None, given.places, given.named, training=training)
+
     try:
         made = port_of(port, params, given.places, given.named, training=training)
-        if params is None or made.kind == "function":
-            return made, made.leaves
-        bare = port_of(port, None, given.places, given.named, training=training)
-        is_same = bare.leaves.keys() == made.leaves.keys()
-        return made, _wanted(bare, made.leaves) if is_same else made.leaves
     except ValueError:
         if params is None:
             raise
-        bare = port_of(port, None, given.places, given.named, training=training)
         leaves = jax_leaves.flatten(params)[0]
-        if leaves.keys() != bare.leaves.keys():
+        if leaves.keys() != (wanted := bare()).leaves.keys():
             raise
-        return replace(bare, leaves=leaves, given=True), _wanted(bare, leaves)
+        return replace(wanted, leaves=leaves, given=True), _wanted(wanted, leaves)
+    if params is None or made.kind == "function":
+        return made, made.leaves
+    try:
+        wanted = bare()
+    except ValueError:  # it can't make its own, and need not
+        return made, made.leaves
+    is_same = wanted.leaves.keys() == made.leaves.keys()
+    return made, _wanted(wanted, made.leaves) if is_same else made.leaves
 
 
 def _wanted(bare: Port, given: Mapping[str, Any]) -> dict[str, jax.ShapeDtypeStruct]:
@@ -103,7 +109,10 @@ def _wanted(bare: Port, given: Mapping[str, Any]) -> dict[str, jax.ShapeDtypeStr
 def _checked(held: Held, mapping: Any, steps: int) -> CheckReport:
     port, evidence = held.port, held.evidence
     convention = "torch" if port.kind == "equinox" else ""
-    found = placed(evidence, held.shapes, mapping, given=port.given, convention=convention)
+    try:
+        found = placed(evidence, held.shapes, mapping, given=port.given, convention=convention)
+    except MappingError as error:
+        raise _with_layout(held, error) from None
     right, wrong, values = found.leaves(evidence.weights), [*found.causes], {}
     if port.given:
         values = {path: to_array(leaf, path) for path, leaf in port.leaves.items()}
@@ -114,7 +123,21 @@ def _checked(held: Held, mapping: Any, steps: int) -> CheckReport:
     if not report.agrees:
         gradients = _port_gradients(held, found.plan, run)
         report = explained(held, report, run, values | right, gradients)
-    return replace(report, told=(*found.told, *report.told)).with_wrong_weights(wrong)
+    told = (
+        ("all was run with the reference's weights, not with params=",)
+        if wrong and port.given
+        else ()
+    )
+    return replace(report, told=(*found.told, *told, *report.told)).with_wrong_weights(wrong)
+
+
+def _with_layout(held: Held, error: MappingError) -> MappingError:
+    """Tell of channels in another place, where that may be why convolutions can't be paired."""
+    convolves = any("Conv" in layer.type for layer in held.evidence.layers.values())
+    if held.layouts or not convolves:
+        return error
+    way = "Where the port takes channels last: inputs=parity.Pair(np.moveaxis(x, 1, -1), x)."
+    return MappingError(f"{error}\n{way}", error.unplaced, error.unfilled)
 
 
 def _compared(held: Held, found: Plan | None, values: Arrays) -> tuple[CheckReport, PortRun]:
@@ -135,11 +158,26 @@ def _gradients(held: Held, found: Plan | None, run: PortRun) -> tuple[Compared, 
     evidence = held.evidence
     ours = _port_gradients(held, found, run)
     rows = [
-        held.compared(f"gradients/{name}", name, ours[name], theirs)
+        _with_rows(held, held.compared(f"gradients/{name}", name, ours[name], theirs), ours[name])
         for name, theirs in evidence.gradients.items()
         if name in ours
     ]
     return (*rows, *_copied(found))
+
+
+def _with_rows(held: Held, row: Compared, ours: np.ndarray) -> Compared:
+    """Compare rows of a table that nothing reads, or padding: no rounding gives them a gradient."""
+    layer = held.evidence.layers.get(row.name.rpartition(".")[0])
+    if (
+        held.tolerance is not None
+        or layer is None
+        or not layer.type.startswith("Embedding")
+        or ours.ndim != 2
+    ):
+        return row
+    silent = ~held.evidence.gradients[row.name].any(-1)
+    worst = float(np.abs(ours[silent]).max(initial=0.0))
+    return replace(row, error=worst, limit=0.0) if row.passed and worst > 0 else row
 
 
 def _port_gradients(held: Held, found: Plan | None, run: PortRun) -> Arrays:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
+import jax.numpy as jnp
 import numpy as np
 
 from parity.cause import Cause
@@ -15,10 +17,12 @@ from parity.frameworks.jax_held import Held
 from parity.frameworks.jax_run import PortRun
 from parity.frameworks.jax_trace import Value
 from parity.gradient_causes import gradient_causes
-from parity.locate import Status, Values, located
+from parity.locate import Status, Values, located, with_nearest
 from parity.pairing import turned
 
 Arrays = dict[str, np.ndarray]
+# At how many places the reference's values are put in: each is a program of its own.
+_FED = 4
 
 
 def explained(
@@ -35,10 +39,22 @@ def explained(
     """
     if not all(row.passed for row in report.outputs):
         return _forward(held, report, run, values)
-    causes = (*report.causes, *_gradient_causes(held, report, gradients))
-    if all(row.passed for row in report.gradients):
-        return replace(report, causes=causes)
-    return replace(report, causes=causes, backward=_backward(held, run, values))
+    causes = [*report.causes, *_gradient_causes(held, report, gradients)]
+    off = {
+        row.name: gradients[row.name]
+        for row in report.gradients
+        if not row.passed and not row.words
+    }
+    if not off:
+        return replace(report, causes=tuple(causes))
+    key, line, seen = _backward(held, run, values)
+    if key and held.evidence.explain_gradients is not None and not causes:
+        found = held.evidence.explain_gradients(off, seen, key)
+        causes += [replace(cause, line=line) for cause in found]
+    at = f" ({line})" if line else ""
+    name = key.removeprefix(":").split("#")[0]
+    words = f"{name} <- HERE: the gradient of its result differs, those after it agree{at}"
+    return replace(report, causes=tuple(causes), backward=words if key else "")
 
 
 def _forward(held: Held, report: CheckReport, run: PortRun, values: Arrays) -> CheckReport:
@@ -53,11 +69,19 @@ def _forward(held: Held, report: CheckReport, run: PortRun, values: Arrays) -> C
         causes, statuses = evidence.explain(ours, seen)
     else:
         causes, statuses = [], located(evidence.steps, seen, held.ends(outputs))
+    statuses = tuple(with_nearest(status, seen) for status in statuses)
     lines = {s.step.key: computed[s.place].line for s in statuses if s.place >= 0}
     here = next((status for status in statuses if status.state == "here"), None)
     if here is not None and causes:
         causes[0] = replace(causes[0], line=lines.get(here.step.key, ""))
-    causes = [*_shapes(held, report, run), *(_in_training(causes) if is_drawing else causes)]
+    if held.port.kind == "nnx":
+        causes = [replace(cause, fix=_in_nnx(cause.fix)) for cause in causes]
+    causes = _in_training(causes) if is_drawing else causes
+    shapes = _shapes(held, report, run)
+    # A cast on the way is why the output has another dtype.
+    is_end = here is not None and here.step.key in evidence.ends.values()
+    is_cast = bool(causes) and causes[0].code == "dtype-cast" and not is_end
+    causes = [*causes, *shapes] if is_cast else [*shapes, *causes]
     return replace(
         report,
         causes=(*report.causes, *causes),
@@ -67,6 +91,12 @@ def _forward(held: Held, report: CheckReport, run: PortRun, values: Arrays) -> C
         knobs={} if causes else jax_knobs.tried(held.port, values, held.inputs, held.used),
         told=(*report.told, *(() if is_drawing else _observed(run.outputs, outputs))),
     )
+
+
+def _in_nnx(fix: str) -> str:
+    """Spell a fix as nnx does: "nnx.LayerNorm" for "nn.LayerNorm"."""
+    fix = fix.replace("nn.MultiHeadDotProductAttention", "nnx.MultiHeadAttention")
+    return re.sub(r"(?<![.\w])nn\.", "nnx.", fix)
 
 
 def _in_training(causes: list[Cause]) -> list[Cause]:
@@ -95,23 +125,38 @@ def _observed(whole: Mapping[str, np.ndarray], stepwise: Mapping[str, np.ndarray
 
 
 def _forced(held: Held, values: Arrays, here: Status, computed: tuple[Value, ...]) -> str:
-    """Put the reference's value in at HERE, and say whether all that follows is right then."""
-    if here.place < 0:
+    """Feed the reference's values where the port's differ, and say what differs by itself."""
+    keys = [step.key for step in held.evidence.steps]
+    forced: dict[int, np.ndarray] = {}
+    names: list[str] = []
+    at: Status | None = here
+    while at is not None and at.place >= 0 and len(forced) < _FED:
+        forced[at.place] = _laid_out(at.step.value, computed[at.place].value)
+        outputs, after = jax_run.values_of(held.port, values, held.inputs, forced)
+        seen = Values(found.value for found in after)
+        statuses = located(held.evidence.steps, seen, held.ends(outputs))
+        lost = (with_nearest(status, seen) for status in statuses if status.state == "here")
+        rest = next(lost, None)
+        if rest is not None and keys.index(rest.step.key) <= keys.index(at.step.key):
+            return ""  # what is nearest there is something else
+        names += [rest.step.module or rest.step.name] if rest is not None else []
+        at = rest
+    if not forced:
         return ""
-    like = computed[here.place].value
-    theirs = here.step.value
+    fed = "with the reference's value put in there"
+    if not names:
+        return f"{fed}, all that follows agrees"
+    if at is not None:
+        return f"{fed}, {names[0]} is the next to differ"
+    verb = "differ" if len(set(names)) > 1 else "differs"
+    return f"{fed}, {', '.join(dict.fromkeys(names))} {verb} as well; all else agrees"
+
+
+def _laid_out(theirs: np.ndarray, like: np.ndarray) -> np.ndarray:
     axes = turned(theirs, widen(like)) if theirs.shape != like.shape else None
-    value = theirs.transpose(axes) if axes is not None else theirs
-    outputs, after = jax_run.values_of(held.port, values, held.inputs, {here.place: value})
-    seen = Values(found.value for found in after)
-    statuses = located(held.evidence.steps, seen, held.ends(outputs))
-    rest = next((status for status in statuses if status.state == "here"), None)
-    if rest is None:
-        return "with the reference's value put in there, all that follows agrees"
-    if rest.step.key == here.step.key:
-        return ""
-    name = rest.step.module or rest.step.name
-    return f"with the reference's value put in there, {name} is the next to differ"
+    most = float(jnp.finfo(like.dtype).max)
+    value = np.where(np.isfinite(theirs), np.clip(theirs, -most, most), theirs)
+    return value.transpose(axes) if axes is not None else value
 
 
 def _shapes(held: Held, report: CheckReport, run: PortRun) -> list[Cause]:
@@ -121,7 +166,8 @@ def _shapes(held: Held, report: CheckReport, run: PortRun) -> list[Cause]:
         ours, theirs = run.outputs[pair.port], held.evidence.outputs[pair.reference]
         if row.words.startswith("dtype"):
             cause = f"the port returns {ours.dtype.name}"
-            fix = f"return {held.evidence.dtypes[pair.reference]}"
+            wanted = held.evidence.dtypes[pair.reference]
+            fix = f"compute in {wanted}: dtype=jnp.{wanted} in the modules"
             causes.append(Cause("output-dtype", row.name, cause, fix))
         elif pair.axes is None and (axes := turned(ours, theirs)) is not None:
             cause = f"the port returns its axes in another order: {list(ours.shape)}"
@@ -139,13 +185,17 @@ def _gradient_causes(held: Held, report: CheckReport, ours: Arrays) -> list[Caus
     return causes
 
 
-def _backward(held: Held, run: PortRun, values: Arrays) -> str:
-    """Say at which step, going backward, a gradient is the first to differ."""
+def _backward(held: Held, run: PortRun, values: Arrays) -> tuple[str, str, Values]:
+    """Return the step at which, going backward, a gradient is the first to differ.
+
+    Returns:
+      Its key and its line of the port, "" if there is none; and all that the port computes.
+    """
     evidence = held.evidence
-    if not evidence.step_gradients:
-        return ""
     outputs, computed = jax_run.values_of(held.port, values, held.inputs)
     seen = Values(value.value for value in computed)
+    if not evidence.step_gradients:
+        return "", "", seen
     statuses = located(evidence.steps, seen, held.ends(outputs))
     places = {s.step.key: s.place for s in statuses if s.state == "ok" and s.place >= 0}
     cotangents = held.cotangents(run.outputs)
@@ -157,9 +207,6 @@ def _backward(held: Held, run: PortRun, values: Arrays) -> str:
         ours = found[places[key]]
         if exact is None or ours.size != exact.size:
             continue
-        if Values([ours]).nearest(exact, limit)[0] > limit:
-            line = computed[places[key]].line
-            name = key.removeprefix(":").split("#")[0]
-            at = f" ({line})" if line else ""
-            return f"{name} <- HERE: the gradient of its result differs, those after it agree{at}"
-    return ""
+        if Values([ours]).holds(exact, limit)[0] > limit:
+            return key, computed[places[key]].line, seen
+    return "", "", seen

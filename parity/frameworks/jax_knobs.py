@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -22,7 +23,7 @@ def tried(
     inputs: Inputs,
     error: Callable[[Mapping[str, np.ndarray]], float],
 ) -> dict[str, float]:
-    """Return how far a port is off with one switch changed, by switch.
+    """Return how far a port is off with one switch changed, by switch; NaN if it can't be run so.
 
     Args:
       port: as it is.
@@ -44,7 +45,7 @@ def tried(
         try:
             found[name] = error(outputs())
         except (TypeError, ValueError, jax.errors.JAXTypeError):
-            continue  # not every port can be run so
+            found[name] = math.nan
     return found
 
 

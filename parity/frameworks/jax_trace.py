@@ -15,12 +15,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend import core
 
+from parity.frameworks.jax_equations import evaluated, joined
 from parity.frameworks.jax_side import to_numpy
 
-# Longer scans are one equation: their program would be too long.
-_UNROLLED = 256
 _FRAMEWORKS = ("jax", "jaxlib", "flax", "equinox", "optax", "jaxtyping", "parity")
 
 
@@ -76,7 +74,7 @@ def trace(
                 kept.append(result)
             return kept
 
-        return _evaluated(closed.jaxpr, closed.consts, flat, see, ""), values
+        return evaluated(closed.jaxpr, closed.consts, flat, see, ""), values
 
     outputs, values = _compiled(run)(*jax.tree.leaves(arguments))
     told = zip(seen, values, strict=True)
@@ -115,7 +113,7 @@ def gradients(
                 kept.append(result)
             return kept
 
-        return _evaluated(closed.jaxpr, closed.consts, flat, see, "")[0]
+        return evaluated(closed.jaxpr, closed.consts, flat, see, "")[0]
 
     jax.eval_shape(run, {})
     zeros = {place: np.zeros(x.shape, x.dtype) for place, x in shapes.items()}
@@ -151,86 +149,18 @@ def undrawn(function: Callable[..., Any], draws: list[int]) -> Callable[..., Any
             return [jax.numpy.zeros_like(result) for result in results]
 
         flat = jax.tree.leaves((places, named))
-        outputs = _evaluated(closed.jaxpr, closed.consts, flat, see, "")
+        outputs = evaluated(closed.jaxpr, closed.consts, flat, see, "")
         return jax.tree.unflatten(jax.tree.structure(shape), outputs)
 
     return run
-
-
-See = Callable[[Any, str, Sequence[Any]], list[Any]]
-
-
-def _evaluated(
-    jaxpr: Any, consts: Sequence[Any], arguments: Sequence[Any], see: See, stack: str
-) -> list[Any]:
-    known: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
-    known |= dict(zip(jaxpr.invars, arguments, strict=True))
-
-    def read(var: Any) -> Any:
-        return known[var] if _is_var(var) else var.val
-
-    for eqn in jaxpr.eqns:
-        given = [read(var) for var in eqn.invars]
-        inner = _inner(eqn)
-        # Since JAX 0.12 a scan tells its parts otherwise: there it is one equation.
-        if "num_consts" in eqn.params and eqn.params.get("length", np.inf) <= _UNROLLED:
-            results = _unrolled(eqn, given, see, _joined(stack, eqn))
-        elif inner is not None:
-            results = _evaluated(inner.jaxpr, inner.consts, given, see, _joined(stack, eqn))
-        else:
-            results = see(eqn, stack, _bound(jaxpr, eqn, given))
-        known |= dict(zip(eqn.outvars, results, strict=True))
-    return [read(var) for var in jaxpr.outvars]
-
-
-def _bound(jaxpr: Any, eqn: Any, given: list[Any]) -> list[Any]:
-    """Evaluate one equation, as a jaxpr of its own: how primitives are called is JAX's affair."""
-    places = {var: value for var, value in zip(eqn.invars, given, strict=True) if _is_var(var)}
-    parts = {"invars": [*places], "outvars": eqn.outvars, "eqns": [eqn], "effects": eqn.effects}
-    alone = jaxpr.replace(constvars=[], **parts)
-    return core.jaxpr_as_fun(core.ClosedJaxpr(alone, ()))(*places.values())
-
-
-def _is_var(atom: Any) -> bool:
-    return not isinstance(atom, core.Literal)
-
-
-def _inner(eqn: Any) -> Any:
-    """Return the jaxpr that an equation is a call of, if it is one."""
-    # Those with a derivative of their own would lose it.
-    if eqn.primitive.name in ("scan", "while", "cond") or "custom_" in eqn.primitive.name:
-        return None
-    inner = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
-    if inner is None or not hasattr(inner, "eqns" if not hasattr(inner, "jaxpr") else "consts"):
-        return None
-    closed = inner if hasattr(inner, "consts") else core.ClosedJaxpr(inner, ())
-    return closed if len(closed.jaxpr.invars) == len(eqn.invars) else None
-
-
-def _unrolled(eqn: Any, given: list[Any], see: See, stack: str) -> list[Any]:
-    params, body = eqn.params, eqn.params["jaxpr"]
-    first, second = params["num_consts"], params["num_consts"] + params["num_carry"]
-    consts, carry, stacked = given[:first], given[first:second], given[second:]
-    steps = range(params["length"])
-    rows: dict[int, list[Any]] = {}
-    for step in reversed(steps) if params["reverse"] else steps:
-        at = see(eqn, stack, [x[step] for x in stacked])
-        results = _evaluated(body.jaxpr, body.consts, [*consts, *carry, *at], see, stack)
-        carry, rows[step] = results[: len(carry)], results[len(carry) :]
-    count = len(eqn.outvars) - len(carry)
-    return [*carry, *(jax.numpy.stack([rows[step][k] for step in steps]) for k in range(count))]
 
 
 def _is_real(value: Any) -> bool:
     return hasattr(value, "dtype") and bool(jax.numpy.issubdtype(value.dtype, jax.numpy.floating))
 
 
-def _joined(stack: str, eqn: Any) -> str:
-    return "/".join(part for part in (stack, str(eqn.source_info.name_stack)) if part)
-
-
 def _name(eqn: Any, stack: str) -> str:
-    return "/".join(part for part in (_joined(stack, eqn), eqn.primitive.name) if part)
+    return "/".join(part for part in (joined(stack, eqn), eqn.primitive.name) if part)
 
 
 def _line(eqn: Any) -> str:

@@ -44,7 +44,8 @@ def linen_port(
     leaves = floating({path: flat[path] for path in order}, parameters)
     kept = {path: leaf for path, leaf in flat.items() if path not in leaves}
     state = [name for name in variables if name != "params"] if training else []
-    rngs = _rngs(jax.random.key(0)) if training else {}
+    # One that draws in eval mode is to be seen, not to raise.
+    rngs = _rngs(jax.random.key(0))
 
     def call(leaves: Mapping[str, Any], *places: Any, **named: Any) -> tuple[Any, dict[str, Any]]:
         given = rebuild({**kept, **leaves})
@@ -83,7 +84,15 @@ def _variables(
         return dict(variables)
 
     key = jax.random.key(0)
-    abstract = attempt("module.init(key, {})", _closed(jax.eval_shape, init, key), places, named)
+    try:
+        shaped = _closed(jax.eval_shape, init, key)
+        abstract = attempt("module.init(key, {})", shaped, places, named)
+    except ValueError:
+        if params is None:
+            raise
+        # Another format than float32 it may only take where it is given its parameters.
+        given = _collections(params, {"params": {}})
+        return given, [*jax_leaves.flatten(given)[0]]
     given = _collections(params, abstract)
     missing = [name for name in abstract if name != "params" and name not in given]
     # In one program, from which XLA drops the parameters.

@@ -19,6 +19,7 @@ from parity.frameworks.torch_search import ABOVE, Search
 from parity.frameworks.torch_side import to_float64
 from parity.frameworks.torch_trace import Run
 from parity.frameworks.torch_tries import NEAR, Try, sites, tries
+from parity.hidden_scores import level
 from parity.locate import Status
 from parity.mistakes.catalogue import UNKNOWN
 from parity.mistakes.fits import fits
@@ -26,12 +27,17 @@ from parity.mistakes.fits import fits
 # How much of the gap a cause must close; of lost digits, of the root mean square.
 _CLOSED, _SPREAD = 0.25, 0.3
 _MISTAKES = 4
+# Which part of what is lost has to be found again, where a cause does not explain all.
+_RECOVERED = 0.3
 _RUNS = 400
 # A large reference is not run as often: a person waits for the answer.
 _SECONDS = 30.0
 # How many of a port's values are fitted to a step, how many fits are tried, and what of the error
 # one may leave over: the factor that is read off has been rounded.
 _HELD, _FITS, _LEFT = 128, 8, 1e-3
+
+
+Statuses = tuple[Status, ...]
 
 
 def causes(search: Search, exact: Run) -> tuple[list[Cause], tuple[Status, ...]]:
@@ -46,28 +52,50 @@ def causes(search: Search, exact: Run) -> tuple[list[Cause], tuple[Status, ...]]
       step of the reference.
     """
     search = replace(search, exact=exact)
-    run, first = exact, search.located(exact)
+    run, first = exact, search.located(exact, 1)
     statuses = first
-    found: list[Try] = []
+    found: list[tuple[Try, bool]] = []
     rewrites: list[Rewrite] = []
+    deadline = time.monotonic() + _SECONDS
     for _ in range(_MISTAKES):
         before = search.error(run)
         if before <= 1 or not any(status.state == "here" for status in statuses):
             break
-        best = _best(search, run, statuses, rewrites)
+        best = _best(search, run, statuses, rewrites, deadline)
         best = best or _fitted(search, run, statuses, rewrites)
         if best is None:
             break
         attempt, run = best
         rewrites.append(attempt)
-        found.append(attempt)
-        statuses = search.located(run)
+        before_it, statuses = statuses, search.located(run)
+        found.append((attempt, _is_sure(attempt, run, before_it, statuses)))
     left = max(
-        (error * search.limits[f"outputs/{n}"] for n, error in search.errors(run).items()),
+        (error * search.limits[key] for key, error in search.errors(run).items()),
         default=0.0,
     )
     is_whole = search.error(run) <= ABOVE
-    return [_named(attempt, left if is_whole else None) for attempt in found], first
+    if not is_whole:
+        found = list(itertools.takewhile(lambda entry: entry[1], found))
+    return [_named(attempt, left if is_whole else None) for attempt, _ in found], first
+
+
+def causes_of_gradients(search: Search, exact: Run, key: str) -> list[Cause]:
+    """Name the mistake with which a reference has the gradients of its port.
+
+    Args:
+      search: the port; all that it computes forward agrees.
+      exact: the reference in float64, with its gradients.
+      key: of the step, going backward, whose gradient is the first to differ.
+    """
+    statuses = tuple(
+        replace(status, state="here") if status.step.key == key else status
+        for status in search.located(exact)
+    )
+    deadline = time.monotonic() + _SECONDS
+    found = _best(replace(search, exact=exact), exact, statuses, [], deadline)
+    if found is None or search.error(found[1]) > ABOVE:
+        return []
+    return [replace(_named(found[0], 0.0), error=None)]
 
 
 def _named(attempt: Try, error: float | None) -> Cause:
@@ -80,16 +108,19 @@ def _named(attempt: Try, error: float | None) -> Cause:
 
 
 def _best(
-    search: Search, run: Run, statuses: tuple[Status, ...], rewrites: list[Rewrite]
+    search: Search,
+    run: Run,
+    statuses: tuple[Status, ...],
+    rewrites: list[Rewrite],
+    deadline: float,
 ) -> tuple[Try, Run] | None:
     """Return the mistake that explains the port, or else the one that gets furthest."""
     before, spread = search.error(run), search.spread(run)
     ranked = sorted(tries(search, run, statuses), key=lambda pair: pair[0])
     explained: list[tuple[float, Try, Run]] = []
     further: list[tuple[int, Try, Run]] = []
-    start = time.monotonic()
     for rank, attempt in itertools.islice(ranked, _RUNS):
-        if (explained and rank > 1) or time.monotonic() - start > _SECONDS:
+        if (explained and rank > 1) or time.monotonic() > deadline:
             break
         other = _tried(search, attempt, rewrites)
         if other is None:
@@ -99,18 +130,29 @@ def _best(
         if (error <= ABOVE and error <= _CLOSED * before) or is_near:
             explained.append((error, attempt, other))
         elif not explained and (rank == 0 or (rank == 1 and error < before)):
-            own = set() if attempt.guess.rounds else _answered(attempt, other)
-            left = _lost(search.located(other), own)
-            if left < _lost(statuses, own):
+            left = _lost(search.located(other), set())
+            if left < _lost(statuses, set()):
                 further.append((left, attempt, other))
     if explained:
         least = min(error for error, *_ in explained)
         alike = [(a, r) for error, a, r in explained if error <= 1.5 * least]
-        return min(alike, key=lambda entry: entry[0].guess.is_general)
+        attempt, other = min(alike, key=lambda entry: entry[0].guess.generality)
+        return _alone(search, attempt, rewrites, 1.5 * least) or (attempt, other)
     if further:
         _, attempt, other = min(further, key=lambda entry: entry[0])
         return attempt, other
     return None
+
+
+def _alone(
+    search: Search, attempt: Try, rewrites: list[Rewrite], most: float
+) -> tuple[Try, Run] | None:
+    """Return a mistake made at one call, where at the others it changes nothing that is seen."""
+    if not attempt.everywhere or attempt.change is not None:
+        return None
+    alone = replace(attempt, everywhere=False, names=(), layers="")
+    other = _tried(search, alone, rewrites)
+    return (alone, other) if other is not None and search.error(other) <= most else None
 
 
 def _fitted(
@@ -125,7 +167,8 @@ def _fitted(
         def holds(other: torch.Tensor, limit: float = limit) -> bool:
             array = to_float64(other)
             return (
-                bool(np.isfinite(array).all()) and search.values.nearest(array, limit)[0] <= limit
+                bool(np.isfinite(level(array)).all())
+                and search.values.holds(array, limit)[0] <= limit
             )
 
         held = search.values.of_size(value.numel())[:_HELD]
@@ -141,9 +184,15 @@ def _fitted(
     return None
 
 
-def _answered(attempt: Try, run: Run) -> set[str]:
-    """Return the steps that a mistake changes: a port holds many such values on its way."""
-    return {key for key, result in run.results.items() if attempt.is_about(result.call)}
+def _is_sure(attempt: Try, run: Run, before: Statuses, after: Statuses) -> bool:
+    """Say whether a mistake that does not explain all is likely one all the same.
+
+    That the port holds what it gives says little: it holds many values on its way. Much of what
+    follows has to be found as well; but for digits, which the last bit of what was there decides.
+    """
+    own = {key for key, result in run.results.items() if attempt.is_about(result.call)}
+    lost = _lost(before, own)
+    return attempt.guess.rounds or lost - _lost(after, own) >= _RECOVERED * max(lost, 1)
 
 
 def _lost(statuses: tuple[Status, ...], apart: set[str]) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 
 from parity.evidence import TIMES, Evidence, digest, one_ulp
 from parity.frameworks import torch_layers, torch_trace
-from parity.frameworks.torch_causes import causes
+from parity.frameworks.torch_causes import causes, causes_of_gradients
 from parity.frameworks.torch_dropout import drawn, random_call
 from parity.frameworks.torch_reference import cotangents_of
 from parity.frameworks.torch_search import Search
@@ -81,6 +82,7 @@ def evidence(
         step_gradients=_step_gradients(held),
         drawn=tuple(drawn(plain.results.values())),
         explain=partial(_explain, reference, inputs, held, options),
+        explain_gradients=partial(_explain_gradients, reference, inputs, held, options, cotangents),
     )
     statistics = held.exact.statistics if training else ()
     found = replace(found, updated={n: to_float64(held.exact.weights[n]) for n in statistics})
@@ -102,14 +104,42 @@ def _explain(
     values: Values,
 ) -> Any:
     """Name the mistakes that explain a port; see `parity.frameworks.torch_causes`."""
+    given = {f"outputs/{name}": array for name, array in ours.items()}
+    with _quiet():
+        search = Search(_again(reference, inputs, options), held.limits, given, values, reference)
+        return causes(search, held.exact)
 
-    def again(rewrites: Any) -> Run:
-        return torch_trace.run(reference, inputs, rewrites=rewrites, **options)
 
+def _explain_gradients(
+    reference: Any,
+    inputs: Mapping[str, np.ndarray],
+    held: Held,
+    options: Mapping[str, Any],
+    cotangents: Mapping[str, np.ndarray],
+    ours: Mapping[str, np.ndarray],
+    values: Values,
+    key: str,
+) -> Any:
+    """Name the mistake that explains gradients; see `parity.frameworks.torch_causes`."""
+    given = {f"gradients/{name}": array for name, array in ours.items()}
+    again = _again(reference, inputs, {**options, "cotangents": cotangents})
+    with _quiet():
+        search = Search(again, held.limits, given, values, reference)
+        return causes_of_gradients(search, held.exact, key)
+
+
+def _again(
+    reference: Any, inputs: Mapping[str, np.ndarray], options: Mapping[str, Any]
+) -> Callable[[Any], Run]:
+    return lambda rewrites: torch_trace.run(reference, inputs, rewrites=rewrites, **options)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Say nothing of what a mistake overflows or casts: that is no affair of the caller."""
     with warnings.catch_warnings():
-        # What a mistake overflows or casts is no affair of the caller.
         warnings.simplefilter("ignore")
-        return causes(Search(again, held.limits, ours, values, reference), held.exact)
+        yield
 
 
 def _stepped(
@@ -158,7 +188,10 @@ def _blind(
     still = _silent(
         torch_trace.run(reference, other, training=training, seed=seed, cotangents=normal)
     )
-    return tuple(n for n in silent if n not in still), tuple(n for n in silent if n in still)
+    # In training statistics have no gradient, and are compared as they are after the run.
+    fixed = exact.statistics if training else ()
+    hidden = tuple(n for n in silent if n not in still)
+    return hidden, tuple(n for n in silent if n in still and n not in fixed)
 
 
 def _silent(run: Run) -> list[str]:

@@ -25,7 +25,8 @@ class Search:
     Attributes:
       run: runs the reference in float64 with some calls answered otherwise.
       limits: see `parity.frameworks.torch_steps.Held`.
-      outputs: what the port returned, by path, in the order of axes that the reference has.
+      given: what the port gave, by ``outputs/...`` or ``gradients/...``, in the order of axes that
+        the reference has.
       values: all that it computed.
       reference: what is run.
       exact: what it computes, as it is.
@@ -33,49 +34,61 @@ class Search:
 
     run: Callable[[Sequence[Rewrite]], Run]
     limits: Mapping[str, float]
-    outputs: Mapping[str, np.ndarray]
+    given: Mapping[str, np.ndarray]
     values: Values
     reference: Any = None
     exact: Run | None = None
 
     def error(self, run: Run) -> float:
-        """Return how far the port is from a run, the greatest of all outputs over its limit."""
+        """Return how far the port is from a run, the greatest of all errors over its limit."""
         return max(self.errors(run).values(), default=0.0)
 
     def spread(self, run: Run) -> float:
         """Return the root mean square of the errors over their limits."""
         squares = []
-        for name, ours in self.outputs.items():
-            theirs = to_float64(run.outputs[name])
+        for key, ours in self.given.items():
+            theirs = _of(run, key)
             if theirs.shape != ours.shape or not np.isfinite(ours - theirs).all():
                 return np.inf
-            squares.append(np.mean((ours - theirs) ** 2) / self.limits[f"outputs/{name}"] ** 2)
+            squares.append(np.mean((ours - theirs) ** 2) / self.limits[key] ** 2)
         return float(np.sqrt(max(squares, default=0.0)))
 
     def errors(self, run: Run) -> dict[str, float]:
-        """Return the same by output."""
+        """Return the same by key."""
         errors = {}
-        for name, ours in self.outputs.items():
-            theirs = to_float64(run.outputs[name]) if name in run.outputs else np.zeros(0)
+        for key, ours in self.given.items():
+            theirs = _of(run, key)
             if theirs.shape != ours.shape:
-                errors[name] = np.inf
+                errors[key] = np.inf
                 continue
             with np.errstate(invalid="ignore"):
                 apart = float(np.abs(ours - theirs).max(initial=0.0))
-            limit = self.limits[f"outputs/{name}"] * self._growth(name, theirs)
-            errors[name] = np.inf if np.isnan(apart) else apart / limit
+            limit = self.limits[key] * self._growth(key, theirs)
+            errors[key] = np.inf if np.isnan(apart) else apart / limit
         return errors
 
-    def _growth(self, name: str, value: np.ndarray) -> float:
-        """Return how much larger a mistake makes an output, and so its roundings; at least 1."""
+    def _growth(self, key: str, value: np.ndarray) -> float:
+        """Return how much larger a mistake makes a result, and so its roundings; at least 1."""
         if self.exact is None or not value.size:
             return 1.0
-        own = float(np.sqrt(np.mean(to_float64(self.exact.outputs[name]) ** 2)))
+        own = float(np.sqrt(np.mean(_of(self.exact, key) ** 2)))
         its = float(np.sqrt(np.mean(value**2)))
         return max(1.0, its / own) if own and np.isfinite(its) else 1.0
 
-    def located(self, run: Run) -> tuple[Status, ...]:
-        """Say what became of each step of a run in the port."""
-        errors = self.errors(run)
-        ends = {run.ends[name]: error <= ABOVE for name, error in errors.items() if run.ends[name]}
+    def located(self, run: Run, most: float = ABOVE) -> tuple[Status, ...]:
+        """Say what became of each step of a run in the port.
+
+        Args:
+          run: with mistakes, or as it is.
+          most: how far above its limit an output may be.
+        """
+        errors = {run.ends.get(k.removeprefix("outputs/")): e for k, e in self.errors(run).items()}
+        ends = {end: error <= most for end, error in errors.items() if end}
         return located(steps(run, self.limits), self.values, ends)
+
+
+def _of(run: Run, key: str) -> np.ndarray:
+    """Return an output of a run, or a gradient; nothing where it has none."""
+    group, _, name = key.partition("/")
+    found = (run.outputs if group == "outputs" else run.gradients).get(name)
+    return to_float64(found) if found is not None else np.zeros(0)

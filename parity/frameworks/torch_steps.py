@@ -34,6 +34,7 @@ from parity.frameworks.torch_calls import Call, is_rounded, tensors
 from parity.frameworks.torch_kinks import Kinks
 from parity.frameworks.torch_side import to_float64
 from parity.frameworks.torch_trace import Run
+from parity.hidden_scores import level
 from parity.locate import Step
 
 # By how many units an element is moved, at most.
@@ -170,7 +171,7 @@ def _told(run: Run) -> dict[str, np.ndarray]:
     told = {f"outputs/{name}": to_float64(value) for name, value in run.outputs.items()}
     told |= {f"gradients/{name}": to_float64(value) for name, value in run.gradients.items()}
     told |= {f"updated/{name}": to_float64(run.weights[name]) for name in run.statistics}
-    return told | {key: to_float64(result.value) for key, result in run.results.items()}
+    return told | {key: level(to_float64(result.value)) for key, result in run.results.items()}
 
 
 def _errors(told: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray]) -> dict[str, float]:

@@ -14,6 +14,7 @@ from parity.frameworks.torch_calls import Call, tensors
 from parity.frameworks.torch_search import Search
 from parity.frameworks.torch_side import to_float64
 from parity.frameworks.torch_trace import Run
+from parity.hidden_scores import level
 from parity.locate import Status
 from parity.mistakes.catalogue import UNKNOWN, guesses
 from parity.mistakes.guess import Guess
@@ -81,6 +82,8 @@ def tries(search: Search, run: Run, statuses: tuple[Status, ...]) -> Iterator[tu
     for place, key in enumerate(places):
         call = calls[key]
         for guess in guesses(call):
+            if guess.needs_held and place >= NEAR:
+                continue
             rank = _rank(search, run, call, guess)
             if rank is None or (guess.needs_held and rank > 0):
                 continue
@@ -146,7 +149,7 @@ def _rank(search: Search, run: Run, call: Call, guess: Guess) -> int | None:
     if any(_same(a, value) for a in answers for value in given):
         return 1
     is_held = all(
-        np.isfinite(a).all()
+        np.isfinite(level(a)).all()
         and search.values.holds(a, _limit(search, a, r.key, r.value))[0]
         <= _limit(search, a, r.key, r.value)
         for a, r in zip(answers, results, strict=True)

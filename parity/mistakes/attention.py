@@ -176,7 +176,11 @@ def _scale(call: Call) -> Iterator[Guess]:
 def _shown(factor: float) -> str:
     for told, square in (("1 / sqrt", factor**-2), ("sqrt", factor**2)):
         if (factor < 1) == told.startswith("1") and math.isclose(square, round(square)):
-            return f"{told}({round(square)})"
+            root = f"{told}({round(square)})"
+            is_plain = math.isclose(factor, round(factor)) or math.isclose(
+                1 / factor, round(1 / factor)
+            )
+            return f"{factor:.4g} = {root}" if is_plain else root
     return f"{factor:.4g}"
 
 

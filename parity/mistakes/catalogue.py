@@ -13,6 +13,7 @@ from parity.mistakes.digits import digit_mistakes
 from parity.mistakes.embeddings import embedding_mistakes
 from parity.mistakes.guess import Guess
 from parity.mistakes.images import image_mistakes
+from parity.mistakes.inputs import input_mistakes
 from parity.mistakes.linear import linear_mistakes
 from parity.mistakes.losses import loss_mistakes
 from parity.mistakes.masks import mask_mistakes
@@ -48,6 +49,7 @@ GENERAL = (
     shape_mistakes,
     value_mistakes,
     digit_mistakes,
+    input_mistakes,
 )
 
 

@@ -21,6 +21,10 @@ def embedding_mistakes(call: Call) -> Iterator[Guess]:
     if found is None:
         return
     table, ids = found
+    if ids.dim() > 1 and ids.shape[-1] == ids.shape[-2]:
+        cause = "the port looks up the ids transposed: query - key for key - query"
+        fix = "keep the sign of relative positions"
+        yield Guess("reversed", cause, fix, partial(torch.clone, table[ids.mT]))
     cause = "the port looks up row 0 everywhere, whatever the ids are"
     yield Guess("input-ignored", cause, "look up the ids", table[torch.zeros_like(ids)].clone)
     yield from _shifted(table, ids)

@@ -37,6 +37,11 @@ class Guess:
     tensor: str = ""
 
     @property
+    def generality(self) -> tuple[bool, bool]:
+        """What sorts guesses that explain a port equally well, the specific ones first."""
+        return self.is_general, self.needs_held
+
+    @property
     def name(self) -> str:
         """What tells it from other guesses about the same call."""
         return f"{self.code}: {self.cause}"

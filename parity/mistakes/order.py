@@ -15,6 +15,7 @@ from parity.mistakes.guess import Guess
 from parity.mistakes.norms import NORMS
 
 _SUMS = ("add", "iadd", "radd")
+_PRODUCTS = ("mul", "rmul", "imul")
 _POOLS = ("avg_pool1d", "avg_pool2d", "max_pool1d", "max_pool2d", "adaptive_avg_pool2d", "mean")
 _LAYERS = ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose2d")
 _ONE_BY_ONE = (*KINDS, "softmax", "clamp")
@@ -31,6 +32,8 @@ def order_mistakes(call: Call) -> Iterator[Guess]:
         yield from _before_sum(call, maker)
     if call.name in _SUMS and len(call.places) > 1:
         yield from _sum(call)
+    if call.name in _PRODUCTS and len(call.places) > 1:
+        yield from _product(call)
 
 
 def _name(call: Call) -> str:
@@ -90,6 +93,30 @@ def _sum(call: Call) -> Iterator[Guess]:
         cause = f"the {word} term of a sum is taken before {_name(maker)} in the port"
         fix = "add what torch adds"
         yield Guess("residual-source", cause, fix, partial(torch.add, before, other))
+
+
+def _product(call: Call) -> Iterator[Guess]:
+    """Yield gates of another order: f(x * y) for f(x) * y, and x * f(y)."""
+    for place, word, rest in ((0, "first", "second"), (1, "second", "first")):
+        value, other = call.places[place], call.places[1 - place]
+        maker = call.maker(value)
+        if maker is None or maker.name not in _ONE_BY_ONE or not isinstance(other, Tensor):
+            continue
+        before, fix = maker.places[0], f"{maker.name}(x) * y"
+        cause = f"the port applies {maker.name} to the product, torch to its {word} factor"
+        yield Guess("activation-order", cause, fix, partial(_whole, maker, before, other))
+        cause = (
+            f"the port applies {maker.name} to the {rest} factor of a product, torch to the {word}"
+        )
+        yield Guess("activation-order", cause, fix, partial(_gated, maker, before, other))
+
+
+def _whole(maker: Call, before: Tensor, other: Tensor) -> Any:
+    return maker(before * other)
+
+
+def _gated(maker: Call, before: Tensor, other: Tensor) -> Any:
+    return before * maker(other)
 
 
 def _after(maker: Call, before: Tensor, other: Tensor) -> Any:

@@ -139,12 +139,20 @@ def _direction(call: Call) -> Iterator[Guess]:
     if call.name == "sequence":
         cause = "the port leaves a reversed sequence in the order in which it was read"
         yield Guess("reversed-order", cause, "nn.RNN(keep_order=True)", answer)
+        keys = {id(result.tensor): key for key, result in call.results.items()}
+        cells = [call.results.get(keys.get(id(h), "").replace("[0]", "[1]")) for h in given]
+        if all(cell is not None and cell.call.name == "cell" for cell in cells):
+            cause = "the port gives out the cell states, torch the hidden states"
+            answer = partial(call, [cell.value for cell in cells if cell is not None], reverse)
+            yield Guess("wrong-input", cause, "the second of (c, h) is the output", answer)
 
 
 def _last(call: Call) -> Iterator[Guess]:
     """Yield the state at another step than that which was read last."""
-    _, states = call.places
+    state, states = call.places
+    fix = "of the reversed direction, the state after its last step is at time 0"
+    if torch.equal(state, states[-1]):
+        fix = "the state after the last step: outputs[:, -1]"
     for place, word in ((-1, "last"), (0, "first")):
         cause = f"the port takes the {word} step of the sequence, torch the one that was read last"
-        fix = "of the reversed direction, the state after its last step is at time 0"
         yield Guess("last-step", cause, fix, states[place].clone)

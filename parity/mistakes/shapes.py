@@ -140,6 +140,18 @@ def _split(call: Call) -> Iterator[Guess]:
         cause = f"each part is every {count}-th entry in the port, a block in torch"
         answer = partial(_every, call.places[0], count, own)
         yield Guess("heads-interleaved", cause, f"jnp.split(x, {count}, axis={own})", answer)
+        size = call.places[0].shape[own] // count
+        for heads in (h for h in range(2, size) if size % h == 0):
+            cause = f"the packed axis is read as [{heads} heads, {count}, width] in the port"
+            answer = partial(_by_head, call.places[0], heads, count, own)
+            fix = f"read it as [{count}, heads, width]"
+            yield Guess("qkv-permuted", cause, fix, answer, needs_held=True)
+
+
+def _by_head(x: Tensor, heads: int, count: int, axis: int) -> tuple[Tensor, ...]:
+    axis %= x.dim()
+    parts = x.unflatten(axis, (heads, count, -1)).unbind(axis + 1)
+    return tuple(part.flatten(axis, axis + 1) for part in parts)
 
 
 def _ordered(parts: tuple[Tensor, ...], order: tuple[int, ...]) -> tuple[Tensor, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -68,6 +69,14 @@ def _operands(call: Call) -> Iterator[Guess]:
         if isinstance(kept, Tensor) and kept.shape == shape:
             cause = f"the port leaves out the {left_out} term of a {what}"
             yield Guess(code, cause, fix, kept.clone)
+    if is_residual:
+        for kept, word in ((x, "first"), (y, "second")):
+            cause = f"the port takes twice the {word} term of a sum, and leaves out the other"
+            yield Guess("term-missing", cause, "add both", partial(torch.mul, kept, 2))
+    if call.name.endswith("div") and y is not None:
+        for shift, word in ((1, "+"), (-1, "-")):
+            cause = f"the port divides by n {word} 1, torch by n"
+            yield Guess("shift", cause, "divide by n", partial(_divided, x, y, shift))
     if what == "sum":
         is_sum = call.name.endswith("add")
         words = ("subtracts", "adds") if is_sum else ("adds", "subtracts")
@@ -84,6 +93,10 @@ def _operands(call: Call) -> Iterator[Guess]:
         words = ("divides", "multiplies") if inverse is torch.div else ("multiplies", "divides")
         cause = f"the port {words[0]} where torch {words[1]}"
         yield Guess("sum-for-product", cause, "as in torch", partial(inverse, x, y))
+
+
+def _divided(x: Any, y: Any, shift: int) -> Any:
+    return x / (y + shift)
 
 
 def _tensors(*values: object) -> tuple[Tensor, ...]:

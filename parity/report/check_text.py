@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -80,7 +81,9 @@ def headline(report: CheckReport) -> str:
     if not worst.passed:
         return f"FAIL  {name} off by {worst.error:.1e} ({own})"
     if report.wrong_weights:
-        return f"FAIL  {len(report.wrong_weights)} weights of the port are not the reference's"
+        return (
+            f"FAIL  weights of the port that are not the reference's: {len(report.wrong_weights)}"
+        )
     if report.blind:
         return f"FAIL  {name} agrees, but the check can't see {len(report.blind)} weights"
     return f"PASS  {name} within {worst.error:.1e} ({own}, limit {worst.limit:.1e})"
@@ -92,7 +95,11 @@ def weights(report: CheckReport) -> str:
     if plan is None:
         return "not compared"
     placed = {placement.source.name for placement in plan.placements}
-    head = f"{len(placed)} of {len(plan.tensors)} torch tensors placed"
+    known = len(plan.tensors) - len(plan.left_out)
+    head = f"{len(placed)} of {known} torch tensors placed"
+    if plan.left_out:
+        ends = dict.fromkeys(name.rpartition(".")[2] for name in plan.left_out)
+        head += f", {len(plan.left_out)} left out ({', '.join(ends)})"
     turned = [p for p in plan.placements if p.how.startswith("transposed")]
     shown = next(iter([*turned, *plan.placements]), None)
     rest = " ..." if len(placed) > 1 else ""
@@ -165,7 +172,10 @@ def knobs(report: CheckReport) -> str:
     good = [name for name, error in report.knobs.items() if error <= 1]
     if good:
         return f"{' or '.join(good)}: that alone explains it"
-    return f"none alone explains it ({', '.join(report.knobs)})"
+    other = [name for name, error in report.knobs.items() if math.isnan(error)]
+    rest = f"; can't be run with {' or '.join(other)}" if other else ""
+    tried = ", ".join(name for name in report.knobs if name not in other)
+    return f"none alone explains it ({tried}){rest}"
 
 
 def blind(report: CheckReport) -> str:
@@ -177,5 +187,5 @@ def blind(report: CheckReport) -> str:
     if report.allowed:
         parts.append(f"allowed: {', '.join(report.allowed)}")
     if report.unused:
-        parts.append(f"no input reaches {', '.join(report.unused)}")
+        parts.append(f"{', '.join(report.unused)}: no gradient, whatever the inputs are")
     return "; ".join(parts) or "none: every parameter has a gradient on these inputs"

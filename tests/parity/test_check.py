@@ -146,7 +146,7 @@ def test_a_wrong_weight_is_named_and_the_rest_is_checked_with_the_right_one(mode
     assert [(c.code, c.tensor) for c in report.causes] == [("untransposed-square", "fc1.weight")]
     assert report.agrees
     assert not report.passed
-    assert "1 weights of the port are not the reference's" in str(report)
+    assert "weights of the port that are not the reference's: 1" in str(report)
 
 
 def test_a_bias_without_a_place_is_named(model):

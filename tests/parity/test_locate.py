@@ -1,6 +1,7 @@
 """Which steps of a reference are found in a port, and where it leaves them."""
 
 import numpy as np
+import pytest
 
 from parity.locate import Step, Values, located
 
@@ -50,28 +51,34 @@ def test_a_dead_end_is_no_loss():
 
 def test_a_value_is_found_with_its_axes_in_any_order():
     for order in ((0, 2, 1), (2, 0, 1), (1, 2, 0)):
-        assert Values([A.transpose(order)]).nearest(A, 1e-9) == (0.0, 0)
-    assert Values([A.reshape(6, 4)]).nearest(A, 1e-9) == (0.0, 0)
+        assert Values([A.transpose(order)]).holds(A, 1e-9) == (0.0, 0)
+    assert Values([A.reshape(6, 4)]).holds(A, 1e-9) == (0.0, 0)
 
 
 def test_values_in_another_order_are_not_the_same():
     mixed = A.reshape(-1)[::-1].reshape(A.shape)
-    assert Values([mixed]).nearest(A, 1e-9)[0] > 0.1
+    assert Values([mixed]).holds(A, 1e-9) == (np.inf, -1)
+    assert Values([mixed]).nearest(A)[0] > 0.1
 
 
 def test_the_parts_of_a_packed_value_are_found_one_by_one():
     held = Values([part.copy() for part in np.split(A, 2, axis=-1)])
     assert held.holds(A, 1e-9)[0] == 0
-    assert held.nearest(A, 1e-9) == (np.inf, -1)
+    assert held.nearest(A) == (np.inf, -1)
 
 
 def test_the_limit_is_kept():
     held = Values([A + 2e-6])
-    assert held.nearest(A, 1e-6)[0] > 1e-6
-    assert held.nearest(A, 3e-6)[0] <= 3e-6
+    assert held.holds(A, 1e-6) == (np.inf, -1)
+    assert held.holds(A, 3e-6)[0] <= 3e-6
+
+
+def test_the_nearest_is_looked_for_in_any_order_of_axes():
+    error, place = Values([A + 1.0, (A + 0.01).transpose(2, 0, 1)]).nearest(A)
+    assert (error, place) == (pytest.approx(0.01), 1)
 
 
 def test_infinite_steps_are_nowhere_found():
-    hidden = np.where(A > 0, A, -np.inf)
+    hidden = np.where(A > 0, A, np.inf)
     steps = [step("a", hidden, "inputs/0"), step("b", B, "a")]
     assert states(steps, [hidden, B], b=True) == ["elsewhere", "ok"]

@@ -10,6 +10,8 @@ SQUARE = np.random.default_rng(0).normal(size=(6, 6))
 KERNEL = np.random.default_rng(1).normal(size=(3, 3, 4, 4))  # height, width, in, out
 CUBE = np.random.default_rng(2).normal(size=(4, 4, 4, 4))
 LAST = Layout("channels last", (2, 3, 1, 0))
+SQUARE8 = np.random.default_rng(3).normal(size=(8, 5))
+HALVES = [0, 2, 1, 3, 4, 6, 5, 7]  # of each of two heads
 POSITIVE = np.abs(SQUARE) + 0.1
 
 
@@ -35,6 +37,7 @@ def named(wrong: np.ndarray, right: np.ndarray, layout: Layout) -> str:
         ("kernel-turned", KERNEL.swapaxes(0, 1), KERNEL, LAST),
         ("untransposed-square", KERNEL.swapaxes(2, 3), KERNEL, LAST),
         ("kernel-turned", KERNEL.T.swapaxes(2, 3), KERNEL.T, Layout()),
+        ("interleaved-halves", SQUARE8[HALVES], SQUARE8, Layout("transposed", (1, 0))),
         ("untransposed", CUBE.transpose(2, 1, 0, 3), CUBE, LAST),
     ],
 )

@@ -51,13 +51,14 @@ def moved(momentum, batch=BATCH):
     ],
 )
 def test_a_statistic_that_is_off(ours, named):
-    cause = update_cause("running_mean", BEFORE, ours, moved(0.1))
+    cause = update_cause("running_mean", BEFORE, ours, moved(0.1), 0.1)
     assert (cause.code if cause else "") == named
 
 
 def test_momentum_is_named_as_flax_has_it():
-    cause = update_cause("running_mean", BEFORE, moved(0.9), moved(0.1))
+    cause = update_cause("running_mean", BEFORE, moved(0.01), moved(0.1), 0.1)
     assert cause.fix == "nn.BatchNorm(momentum=0.9)"
+    assert "keeps 0.99 of it, torch 0.9" in cause.cause
 
 
 def test_a_variance_of_n_is_told_from_one_that_is_wrong():

@@ -1,0 +1,40 @@
+"""Scores that a mask hides (parity.hidden_scores)."""
+
+import numpy as np
+import pytest
+
+from parity.hidden_scores import hidden, level
+from parity.locate import Values
+
+SCORES = np.array([[3.0, -20.0, 0.5], [1.0, 2.0, -0.25]])
+MASK = np.array([[False, False, True], [False, True, True]])
+LOWEST = (-1e4, -1e9, float(np.finfo(np.float32).min), -np.inf)
+
+
+@pytest.mark.parametrize("low", LOWEST)
+def test_what_is_hidden_is_told_by_how_far_below_it_is(low):
+    np.testing.assert_array_equal(hidden(np.where(MASK, low, SCORES)), MASK)
+    np.testing.assert_array_equal(hidden(np.where(MASK, low + SCORES, SCORES)), MASK)
+
+
+@pytest.mark.parametrize("low", LOWEST)
+def test_scores_are_found_however_the_port_hides_the_others(low):
+    ours = np.where(MASK, -1e30, SCORES)
+    assert Values([ours]).holds(np.where(MASK, low, SCORES), 1e-6)[0] == 0
+    other = np.where(MASK, low, SCORES + 1e-3)
+    assert Values([ours]).holds(other, 1e-6) == (np.inf, -1)
+    assert Values([ours]).nearest(other)[0] == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([-2e3, -500.0, 3.0]),  # low, and not far below the others
+        np.array([-1e4, -1e4]),  # nothing is left that it could be below of
+        np.array([1e9, -999.0]),
+        np.array([np.nan, 0.0]),
+    ],
+)
+def test_what_is_merely_low_is_left_as_it_is(values):
+    assert not hidden(values).any()
+    np.testing.assert_array_equal(level(values), values)

@@ -1,0 +1,72 @@
+"""Guesses about a call that is left out, or given something else."""
+
+import torch
+from torch.nn import functional
+
+from tests.parity.test_mistakes_calls import drawn, found, only, same
+
+X, OTHER, WEIGHT = drawn(3, 4), drawn(3, 4, seed=1), drawn(4, 4, seed=2)
+MEAN = drawn(4, seed=3)
+
+
+def test_a_product_is_left_out():
+    same(only(lambda x: x @ WEIGHT, X, code="step-missing"), X)
+
+
+def test_a_constant_is_reversed():
+    same(only(lambda x: x - MEAN, X, code="reversed"), X - MEAN.flip(0))
+
+
+def test_a_layer_is_given_what_comes_before_the_norm():
+    def routed(x):
+        return functional.linear(functional.layer_norm(x, (4,)), WEIGHT)
+
+    same(only(routed, X, code="wrong-input", words="linear of input 1"), X @ WEIGHT.T)
+
+
+def test_a_part_of_what_is_joined_is_another():
+    def joined(x, y):
+        return torch.cat([x.tanh(), y.sin()], -1)
+
+    answer = only(joined, X, OTHER, code="wrong-input", words="cat of input 1, torch of tanh")
+    same(answer, torch.cat([X, OTHER.sin()], -1))
+
+
+def test_only_what_was_there_before_is_taken():
+    def late(x):
+        return x.tanh().sin()
+
+    causes = [guess.cause for guess in found(late, X, code="wrong-input")]
+    assert causes == ["the port takes sin of input 1, torch of tanh"]
+
+
+def test_an_activation_of_a_product():
+    def gated(x, y):
+        return functional.silu(x) * y
+
+    words = "silu to the product"
+    same(only(gated, X, OTHER, code="activation-order", words=words), functional.silu(X * OTHER))
+    words = "silu to the second factor"
+    same(only(gated, X, OTHER, code="activation-order", words=words), X * functional.silu(OTHER))
+
+
+def test_a_packed_axis_is_read_by_head():
+    packed = drawn(2, 24)
+    words = "[4 heads, 3, width]"
+    guess, *_ = found(lambda x: x.chunk(3, -1), packed, code="qkv-permuted", words=words)
+    theirs = packed.reshape(2, 4, 3, 2)
+    for number, part in enumerate(guess.answer()):
+        same(part, theirs[:, :, number].reshape(2, 8))
+
+
+def test_a_mean_is_over_one_more():
+    words = "divides by n + 1"
+    same(only(lambda x, y: x / y, X, OTHER, code="shift", words=words), X / (OTHER + 1))
+
+
+def test_relative_positions_of_the_other_sign():
+    table, ids = drawn(5, 2), torch.tensor([[2, 1, 0], [3, 2, 1], [4, 3, 2]])
+    (guess,) = found(
+        lambda table: functional.embedding(ids, table), table, code="reversed", words="transposed"
+    )
+    same(guess.answer(), table[ids.T])
