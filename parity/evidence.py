@@ -49,7 +49,8 @@ class Evidence:
       unused: weights that no inputs reach.
       sha256: of weights, inputs and outputs.
       explain: names the mistakes that explain outputs; None where the reference can't be run.
-      explain_gradients: the same of gradients, from the step at which they are the first to differ.
+      explain_gradients: the same of gradients, from the step at which they are the first to differ
+        or from "".
       told: what has to be said about it.
       buffers: tensors that are no parameters; a port may compute them.
     """

@@ -48,7 +48,7 @@ def explained(
     if not off:
         return replace(report, causes=tuple(causes))
     key, line, seen = _backward(held, run, values)
-    if key and held.evidence.explain_gradients is not None and not causes:
+    if held.evidence.explain_gradients is not None and not causes:
         found = held.evidence.explain_gradients(off, seen, key)
         causes += [replace(cause, line=line) for cause in found]
     at = f" ({line})" if line else ""

@@ -85,17 +85,24 @@ def causes_of_gradients(search: Search, exact: Run, key: str) -> list[Cause]:
     Args:
       search: the port; all that it computes forward agrees.
       exact: the reference in float64, with its gradients.
-      key: of the step, going backward, whose gradient is the first to differ.
+      key: of the step, going backward, whose gradient is the first to differ; "" if none does by
+        itself: then it is the step that is nearest to its limit.
     """
+    statuses = search.located(exact)
+    if not key:
+        key = max((s for s in statuses if s.state == "ok"), key=_used, default=statuses[0]).step.key
     statuses = tuple(
-        replace(status, state="here") if status.step.key == key else status
-        for status in search.located(exact)
+        replace(status, state="here") if status.step.key == key else status for status in statuses
     )
     deadline = time.monotonic() + _SECONDS
     found = _best(replace(search, exact=exact), exact, statuses, [], deadline)
     if found is None or search.error(found[1]) > ABOVE:
         return []
     return [replace(_named(found[0], 0.0), error=None)]
+
+
+def _used(status: Status) -> float:
+    return status.error / status.step.limit if status.step.limit else 0.0
 
 
 def _named(attempt: Try, error: float | None) -> Cause:
@@ -116,7 +123,9 @@ def _best(
 ) -> tuple[Try, Run] | None:
     """Return the mistake that explains the port, or else the one that gets furthest."""
     before, spread = search.error(run), search.spread(run)
-    ranked = sorted(tries(search, run, statuses), key=lambda pair: pair[0])
+    half = (time.monotonic() + deadline) / 2
+    found = itertools.takewhile(lambda _: time.monotonic() < half, tries(search, run, statuses))
+    ranked = sorted(found, key=lambda pair: pair[0])
     explained: list[tuple[float, Try, Run]] = []
     further: list[tuple[int, Try, Run]] = []
     for rank, attempt in itertools.islice(ranked, _RUNS):

@@ -1,0 +1,138 @@
+"""``parity.check`` in other modes and formats, of steps, and of what gradients alone show."""
+
+import flax.linen as flax_nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from torch import nn
+
+from parity import MappingError, check
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(8, 16)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _ports_are_as_people_write_them():
+    with jax.numpy_rank_promotion("allow"):
+        yield
+
+
+def codes(report):
+    return [cause.code for cause in report.causes]
+
+
+class Dropped(flax_nn.Module):
+    @flax_nn.compact
+    def __call__(self, x):
+        return flax_nn.Dense(4)(flax_nn.Dropout(0.5, deterministic=False)(x))
+
+
+def test_dropout_that_is_left_on_is_named_though_no_key_was_given():
+    reference = nn.Sequential(nn.Dropout(0.5), nn.Linear(16, 4)).eval()
+    report = check(Dropped(), reference, X, raises=False)
+    assert (report.causes[0].code, report.causes[0].tensor) == ("train-mode", "0")
+
+
+def test_a_fix_is_spelled_as_the_framework_of_the_port_spells_it():
+    class Normed(nnx.Module):
+        def __init__(self):
+            self.norm = nnx.LayerNorm(16, epsilon=1e-3, rngs=nnx.Rngs(0))
+
+        def __call__(self, x):
+            return self.norm(x)
+
+    report = check(Normed(), nn.LayerNorm(16), X, raises=False)
+    assert [cause.fix for cause in report.causes] == ["nnx.LayerNorm(epsilon=1e-05)"]
+
+
+class Scanned(flax_nn.Module):
+    """Its own parameters are float32, with which the carry of its scan changes its format."""
+
+    @flax_nn.compact
+    def __call__(self, x):
+        layers = flax_nn.scan(
+            lambda dense, x, _: (dense(x), None),
+            variable_axes={"params": 0},
+            split_rngs={"params": True},
+            length=2,
+        )
+        return layers(flax_nn.Dense(16, name="layers"), x, None)[0]
+
+
+def test_a_port_that_cannot_make_its_parameters_in_a_format_is_given_them():
+    torch.manual_seed(0)
+    reference = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16)).bfloat16()
+    wide = [{k: v.detach().float().numpy() for k, v in m.named_parameters()} for m in reference]
+    stacked = {
+        "kernel": jnp.stack([w["weight"].T for w in wide]).astype(jnp.bfloat16),
+        "bias": jnp.stack([w["bias"] for w in wide]).astype(jnp.bfloat16),
+    }
+    x = jnp.asarray(X, jnp.bfloat16)
+    assert check(Scanned(), reference, x, params={"params": {"layers": stacked}}).passed
+
+
+def test_steps_of_a_bias_that_is_the_sum_of_two():
+    class Recurrent(flax_nn.Module):
+        @flax_nn.compact
+        def __call__(self, x):
+            return flax_nn.RNN(flax_nn.OptimizedLSTMCell(5))(x)
+
+    class Torch(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = nn.LSTM(4, 5, batch_first=True)
+
+        def forward(self, x):
+            return self.lstm(x)[0]
+
+    torch.manual_seed(0)
+    report = check(Recurrent(), Torch(), X.reshape(8, 4, 4), steps=3)
+    assert {row.name for row in report.updated} == set(Torch().state_dict())
+    assert "a bias that is the sum of two moves twice as far: torch moves both" in report.told
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_padding_row_with_a_gradient_is_found_in_every_format(dtype):
+    torch.manual_seed(0)
+    embedding = nn.Embedding(9, 4, padding_idx=0).to(dtype)
+    ids = np.array([[1, 2, 0, 0], [3, 1, 4, 0]])
+    table = {"embedding": jnp.asarray(embedding.weight.detach().float().numpy())}
+    params = jax.tree.map(lambda x: x.astype(str(dtype).removeprefix("torch.")), table)
+
+    def port(params, ids):
+        return params["embedding"][ids]
+
+    report = check(port, embedding, ids, params=params, raises=False)
+    assert codes(report) == ["padding-row"]
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_an_eps_that_gradients_alone_show_is_named(seed):
+    class Torch(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.fc = nn.LayerNorm(16, eps=1e-12), nn.Linear(16, 16)
+
+        def forward(self, x):
+            return self.fc(self.norm(x))
+
+    class Port(flax_nn.Module):
+        @flax_nn.compact
+        def __call__(self, x):
+            norm = flax_nn.LayerNorm(epsilon=1e-6, use_fast_variance=False, name="norm")
+            return flax_nn.Dense(16, name="fc")(norm(x))
+
+    torch.manual_seed(seed)
+    report = check(Port(), Torch(), X, raises=False)
+    assert all(row.passed for row in report.outputs)
+    assert codes(report) == ["eps"]
+
+
+def test_channels_that_were_not_moved_are_told():
+    image = RANDOM.normal(size=(2, 3, 8, 8)).astype(np.float32)
+    with pytest.raises(MappingError, match=r"parity\.Pair\(np\.moveaxis\(x, 1, -1\), x\)"):
+        check(flax_nn.Conv(4, (3, 3)), nn.Conv2d(3, 4, 3, padding=1), image)
