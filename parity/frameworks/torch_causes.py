@@ -135,7 +135,7 @@ def _best(
         if other is None:
             continue
         error = search.error(other)
-        is_near = attempt.guess.rounds and search.spread(other) <= _SPREAD * spread
+        is_near = attempt.guess.rounds and search.spread(other) <= _SPREAD * spread < np.inf
         if (error <= ABOVE and error <= _CLOSED * before) or is_near:
             explained.append((error, attempt, other))
         elif not explained and (rank == 0 or (rank == 1 and error < before)):

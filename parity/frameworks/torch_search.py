@@ -47,32 +47,31 @@ class Search:
         """Return the root mean square of the errors over their limits."""
         squares = []
         for key, ours in self.given.items():
-            theirs = _of(run, key)
-            if theirs.shape != ours.shape or not np.isfinite(ours - theirs).all():
+            apart = _apart(ours, _of(run, key))
+            if not apart.size or not np.isfinite(apart).all():
                 return np.inf
-            squares.append(np.mean((ours - theirs) ** 2) / self.limits[key] ** 2)
+            squares.append(np.mean(apart**2) / self.limits[key] ** 2)
         return float(np.sqrt(max(squares, default=0.0)))
 
     def errors(self, run: Run) -> dict[str, float]:
-        """Return the same by key."""
+        """Return the greatest errors over their limits, by key."""
         errors = {}
         for key, ours in self.given.items():
             theirs = _of(run, key)
-            if theirs.shape != ours.shape:
-                errors[key] = np.inf
+            apart = _apart(ours, theirs)
+            if not apart.size or np.isnan(apart).any():
+                errors[key] = np.inf if ours.size or theirs.size else 0.0
                 continue
-            with np.errstate(invalid="ignore"):
-                apart = float(np.abs(ours - theirs).max(initial=0.0))
-            limit = self.limits[key] * self._growth(key, theirs)
-            errors[key] = np.inf if np.isnan(apart) else apart / limit
+            growth = self._growth(key, theirs, np.isfinite(ours))
+            errors[key] = float(apart.max()) / (self.limits[key] * growth)
         return errors
 
-    def _growth(self, key: str, value: np.ndarray) -> float:
+    def _growth(self, key: str, value: np.ndarray, seen: np.ndarray) -> float:
         """Return how much larger a mistake makes a result, and so its roundings; at least 1."""
-        if self.exact is None or not value.size:
+        if self.exact is None:
             return 1.0
-        own = float(np.sqrt(np.mean(_of(self.exact, key) ** 2)))
-        its = float(np.sqrt(np.mean(value**2)))
+        own = float(np.sqrt(np.mean(_of(self.exact, key)[seen] ** 2)))
+        its = float(np.sqrt(np.mean(value[seen] ** 2)))
         return max(1.0, its / own) if own and np.isfinite(its) else 1.0
 
     def located(self, run: Run, most: float = ABOVE) -> tuple[Status, ...]:
@@ -85,6 +84,14 @@ class Search:
         errors = {run.ends.get(k.removeprefix("outputs/")): e for k, e in self.errors(run).items()}
         ends = {end: error <= most for end, error in errors.items() if end}
         return located(steps(run, self.limits), self.values, ends)
+
+
+def _apart(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """Return the errors where the port is finite, none where nothing can be compared."""
+    if ours.shape != theirs.shape:
+        return np.zeros(0)
+    finite = np.isfinite(ours)
+    return np.abs(ours[finite] - theirs[finite])
 
 
 def _of(run: Run, key: str) -> np.ndarray:

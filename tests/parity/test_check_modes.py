@@ -136,3 +136,21 @@ def test_channels_that_were_not_moved_are_told():
     image = RANDOM.normal(size=(2, 3, 8, 8)).astype(np.float32)
     with pytest.raises(MappingError, match=r"parity\.Pair\(np\.moveaxis\(x, 1, -1\), x\)"):
         check(flax_nn.Conv(4, (3, 3)), nn.Conv2d(3, 4, 3, padding=1), image)
+
+
+def test_what_is_no_number_hides_no_cause_and_is_none():
+    """Where a port hides with -inf, softmax over the wrong axis is NaN in hidden columns."""
+
+    class Weights(nn.Module):
+        def forward(self, scores, keep):
+            hidden = scores.masked_fill(~keep, -torch.inf)
+            return torch.softmax(hidden, -1)
+
+    def port(scores, keep):
+        return jax.nn.softmax(jnp.where(keep, scores, -jnp.inf), axis=-2)
+
+    scores = RANDOM.normal(size=(3, 4, 4)).astype(np.float32)
+    keep = np.broadcast_to(np.arange(4) < np.array([4, 4, 2])[:, None, None], (3, 4, 4))
+    report = check(port, Weights(), {"scores": scores, "keep": keep}, raises=False)
+    assert "NaN" in report.outputs[0].words
+    assert codes(report) == ["softmax-axis"]
