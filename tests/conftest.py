@@ -23,6 +23,7 @@ import pytest
 # Every file that imports PyTorch where it is collected; see tests/house/test_torch_free.py.
 NEED_TORCH = (
     "parity/test_check.py",
+    "parity/test_check_faults.py",
     "parity/test_check_modes.py",
     "parity/test_comparison.py",
     "parity/test_frameworks.py",

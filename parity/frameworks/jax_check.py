@@ -147,7 +147,7 @@ def _compared(held: Held, found: Plan | None, values: Arrays) -> tuple[CheckRepo
         held.rows(run.outputs),
         gradients=_gradients(held, found, run),
         plan=found,
-        told=held.pairs(run.outputs)[1],
+        told=(*held.pairs(run.outputs)[1], *held.zeros()),
     )
     return report, run
 

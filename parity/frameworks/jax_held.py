@@ -73,6 +73,11 @@ class Held:
         """Compare the outputs."""
         return tuple(self._row(pair, outputs[pair.port]) for pair in self.pairs(outputs)[0])
 
+    def zeros(self) -> tuple[str, ...]:
+        """Say which outputs are zero in the reference: much that is wrong gives zeros too."""
+        outputs = self.evidence.outputs.items()
+        return tuple(f"{name} is zero everywhere" for name, x in outputs if x.size and not x.any())
+
     def ends(self, outputs: Mapping[str, np.ndarray]) -> dict[str, bool]:
         """Say of the steps that are outputs whether the port returns them."""
         rows = {row.name: row.passed for row in self.rows(outputs)}
@@ -87,7 +92,9 @@ class Held:
         name, theirs = pair.reference, self.evidence.outputs[pair.reference]
         words = ""
         dtype = self.evidence.dtypes[name]
-        if pair.axes is None:
+        if not theirs.size:
+            words = "is empty: nothing is compared"
+        elif pair.axes is None:
             words = f"shape {list(ours.shape)}, torch has {list(theirs.shape)}"
         elif ours.dtype.name != dtype and not _both_whole(ours.dtype, np.dtype(theirs.dtype)):
             words = f"dtype {ours.dtype.name}, torch has {dtype}"
@@ -102,14 +109,13 @@ class Held:
             words = f"{wrong} of {theirs.size} integers differ" if wrong else ""
             return Compared(name, float(wrong > 0), 0.0, 0.0, words)
         mine = widen(ours)
-        same = (mine == theirs) | (np.isnan(mine) & np.isnan(theirs))
         with np.errstate(invalid="ignore"):
-            apart = np.where(same, 0.0, np.abs(mine - theirs))
-        words = (
-            f"{np.isnan(apart).sum()} of {apart.size} values are NaN on one side"
-            if np.isnan(apart).any()
-            else ""
-        )
+            apart = np.where(mine == theirs, 0.0, np.abs(mine - theirs))
+        both = int((np.isnan(mine) & np.isnan(theirs)).sum())
+        one = int(np.isnan(apart).sum()) - both
+        words = f"{one} of {apart.size} values are NaN on one side" if one else ""
+        if both and not one:
+            words = f"{both} of {apart.size} values are NaN on both sides: they say nothing"
         error, limit = float(np.nanmax(apart, initial=0.0)), self.evidence.limits.get(key, 0.0)
         if self.tolerance is not None:
             atol, rtol = self.tolerance
