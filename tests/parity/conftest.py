@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 HERE = Path(__file__).parent
@@ -47,3 +48,10 @@ def python():
         )
 
     return call
+
+
+@pytest.fixture
+def ports_may_broadcast():
+    """People add a vector to a matrix, which the tests of this package forbid."""
+    with jax.numpy_rank_promotion("allow"):
+        yield

@@ -17,12 +17,7 @@ from parity import Pair, ParityError, check
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(4, 6)).astype(np.float32)
 
-
-@pytest.fixture(autouse=True)
-def _ports_are_as_people_write_them():
-    """They add a vector to a matrix, which the tests of this package forbid."""
-    with jax.numpy_rank_promotion("allow"):
-        yield
+pytestmark = pytest.mark.usefixtures("ports_may_broadcast")
 
 
 class Torch(nn.Module):

@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 from tests.parity.ports.checked import checked
 from tests.parity.ports.library import PAIRS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ports_may_broadcast")]
 
 SECTIONS = (Path(__file__).parents[2] / "docs" / "causes.md").read_text().split("### ")
 SECTIONS = {section.partition("\n")[0] for section in SECTIONS}
@@ -24,12 +24,6 @@ for pair, name in ALL:
     code = pair.mistakes[name].code
     SEEN[code] += 1
     SOME += [(pair, name)] if SEEN[code] <= 2 else []
-
-
-@pytest.fixture(autouse=True)
-def _ports_are_as_people_write_them():
-    with jax.numpy_rank_promotion("allow"):
-        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

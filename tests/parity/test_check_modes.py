@@ -14,11 +14,7 @@ from parity import MappingError, check
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(8, 16)).astype(np.float32)
 
-
-@pytest.fixture(autouse=True)
-def _ports_are_as_people_write_them():
-    with jax.numpy_rank_promotion("allow"):
-        yield
+pytestmark = pytest.mark.usefixtures("ports_may_broadcast")
 
 
 def codes(report):
