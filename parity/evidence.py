@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -21,8 +22,25 @@ TIMES = 4
 # Of the steps of SGD.
 RATE = 0.01
 
-ExplainGradients = Callable[[Mapping[str, np.ndarray], Values, str], list[Cause]]
-Explain = Callable[[Mapping[str, np.ndarray], Values], tuple[list[Cause], tuple[Status, ...]]]
+# The mistakes in the order of computation, and what became of each step of the reference.
+Explained = tuple[list[Cause], tuple[Status, ...]]
+
+
+class Explain(Protocol):
+    """Names the mistakes that explain a port."""
+
+    def __call__(
+        self, given: Mapping[str, np.ndarray], values: Values, at: str | None = None
+    ) -> Explained:
+        """Look for them.
+
+        Args:
+          given: what the port gave, by ``outputs/...``, or by ``gradients/...`` where these alone
+            are off; in the order of axes that the reference has.
+          values: all that it computed.
+          at: the step at which, going backward, gradients are the first to differ, "" if none is
+            known; None for outputs.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +66,7 @@ class Evidence:
       hidden: weights that these inputs do not reach, others would.
       unused: weights that no inputs reach.
       sha256: of weights, inputs and outputs.
-      explain: names the mistakes that explain outputs; None where the reference can't be run.
-      explain_gradients: the same of gradients, from the step at which they are the first to differ
-        or from "".
+      explain: names the mistakes; None where the reference can't be run.
       told: what has to be said about it.
       buffers: tensors that are no parameters; a port may compute them.
     """
@@ -75,7 +91,6 @@ class Evidence:
     step_gradients: Mapping[str, tuple[np.ndarray, float]] = field(default_factory=dict)
     drawn: tuple[tuple[str, int], ...] = ()
     explain: Explain | None = None
-    explain_gradients: ExplainGradients | None = None
     told: tuple[str, ...] = ()
 
 

@@ -48,8 +48,9 @@ def explained(
     if not off:
         return replace(report, causes=tuple(causes))
     key, line, seen = _backward(held, run, values)
-    if held.evidence.explain_gradients is not None and not causes:
-        found = held.evidence.explain_gradients(off, seen, key)
+    if held.evidence.explain is not None and not causes:
+        given = {f"gradients/{name}": gradient for name, gradient in off.items()}
+        found, _ = held.evidence.explain(given, seen, key)
         causes += [replace(cause, line=line) for cause in found]
     at = f" ({line})" if line else ""
     name = key.removeprefix(":").split("#")[0]
@@ -66,7 +67,8 @@ def _forward(held: Held, report: CheckReport, run: PortRun, values: Arrays) -> C
     outputs, computed = jax_run.values_of(held.port, values, held.inputs)
     ours, seen = held.turned(outputs), Values(value.value for value in computed)
     if evidence.explain is not None:
-        causes, statuses = evidence.explain(ours, seen)
+        given = {f"outputs/{name}": array for name, array in ours.items()}
+        causes, statuses = evidence.explain(given, seen)
     else:
         causes, statuses = [], located(evidence.steps, seen, held.ends(outputs))
     statuses = tuple(with_nearest(status, seen) for status in statuses)

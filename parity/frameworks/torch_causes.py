@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from parity.cause import Cause
+from parity.evidence import Explained
 from parity.frameworks.torch_calls import Rewrite
 from parity.frameworks.torch_search import ABOVE, Search
 from parity.frameworks.torch_side import to_float64
@@ -40,7 +41,7 @@ _HELD, _FITS, _LEFT = 128, 8, 1e-3
 Statuses = tuple[Status, ...]
 
 
-def causes(search: Search, exact: Run) -> tuple[list[Cause], tuple[Status, ...]]:
+def causes(search: Search, exact: Run) -> Explained:
     """Name the mistakes that make a reference compute what its port does.
 
     Args:
@@ -74,12 +75,14 @@ def causes(search: Search, exact: Run) -> tuple[list[Cause], tuple[Status, ...]]
         default=0.0,
     )
     is_whole = search.error(run) <= ABOVE
-    if not is_whole:
-        found = list(itertools.takewhile(lambda entry: entry[1], found))
-    return [_named(attempt, left if is_whole else None) for attempt, _ in found], first
+    if is_whole:
+        return [_named(attempt, left) for attempt, _ in found], first
+    sure = itertools.takewhile(lambda entry: entry[1], found)
+    parts = [_named(attempt) for attempt, _ in sure]
+    return [replace(c, cause=f"{c.cause}, which explains a part of it") for c in parts], first
 
 
-def causes_of_gradients(search: Search, exact: Run, key: str) -> list[Cause]:
+def causes_of_gradients(search: Search, exact: Run, key: str) -> Explained:
     """Name the mistake with which a reference has the gradients of its port.
 
     Args:
@@ -97,21 +100,22 @@ def causes_of_gradients(search: Search, exact: Run, key: str) -> list[Cause]:
     deadline = time.monotonic() + _SECONDS
     found = _best(replace(search, exact=exact), exact, statuses, [], deadline)
     if found is None or search.error(found[1]) > ABOVE:
-        return []
-    return [replace(_named(found[0], 0.0), error=None)]
+        return [], statuses
+    return [_named(found[0])], statuses
 
 
 def _used(status: Status) -> float:
     return status.error / status.step.limit if status.step.limit else 0.0
 
 
-def _named(attempt: Try, error: float | None) -> Cause:
+def _named(attempt: Try, error: float | None = None) -> Cause:
     guess, call = attempt.guess, attempt.call
     tensor = (
         guess.tensor or attempt.module or call.module or call.key.removeprefix(":").split("#")[0]
     )
-    cause = guess.cause if error is not None else f"{guess.cause}, which explains a part of it"
-    return Cause(guess.code, tensor, cause, guess.fix, error=error, everywhere=attempt.everywhere)
+    return Cause(
+        guess.code, tensor, guess.cause, guess.fix, error=error, everywhere=attempt.everywhere
+    )
 
 
 def _best(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,8 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from parity.evidence import TIMES, Evidence, digest, one_ulp
+from parity.evidence import TIMES, Evidence, Explained, digest, one_ulp
 from parity.frameworks import torch_layers, torch_trace
+from parity.frameworks.torch_calls import Rewrite
 from parity.frameworks.torch_causes import causes, causes_of_gradients
 from parity.frameworks.torch_dropout import drawn, random_call
 from parity.frameworks.torch_reference import cotangents_of
@@ -81,8 +81,7 @@ def evidence(
         ends=held.exact.ends,
         step_gradients=_step_gradients(held),
         drawn=tuple(drawn(plain.results.values())),
-        explain=partial(_explain, reference, inputs, held, options),
-        explain_gradients=partial(_explain_gradients, reference, inputs, held, options, cotangents),
+        explain=partial(_explain, reference, inputs, held, options, cotangents),
     )
     statistics = held.exact.statistics if training else ()
     found = replace(found, updated={n: to_float64(held.exact.weights[n]) for n in statistics})
@@ -100,46 +99,24 @@ def _explain(
     inputs: Mapping[str, np.ndarray],
     held: Held,
     options: Mapping[str, Any],
-    ours: Mapping[str, np.ndarray],
-    values: Values,
-) -> Any:
-    """Name the mistakes that explain a port; see `parity.frameworks.torch_causes`."""
-    given = {f"outputs/{name}": array for name, array in ours.items()}
-    with _quiet():
-        search = Search(_again(reference, inputs, options), held.limits, given, values, reference)
-        return causes(search, held.exact)
-
-
-def _explain_gradients(
-    reference: Any,
-    inputs: Mapping[str, np.ndarray],
-    held: Held,
-    options: Mapping[str, Any],
     cotangents: Mapping[str, np.ndarray],
-    ours: Mapping[str, np.ndarray],
+    given: Mapping[str, np.ndarray],
     values: Values,
-    key: str,
-) -> Any:
-    """Name the mistake that explains gradients; see `parity.frameworks.torch_causes`."""
-    given = {f"gradients/{name}": array for name, array in ours.items()}
-    again = _again(reference, inputs, {**options, "cotangents": cotangents})
-    with _quiet():
-        search = Search(again, held.limits, given, values, reference)
-        return causes_of_gradients(search, held.exact, key)
+    at: str | None = None,
+) -> Explained:
+    """Name the mistakes that explain a port; see `parity.evidence.Explain`."""
 
+    def again(rewrites: Sequence[Rewrite]) -> Run:
+        pulled = None if at is None else cotangents
+        return torch_trace.run(reference, inputs, rewrites=rewrites, cotangents=pulled, **options)
 
-def _again(
-    reference: Any, inputs: Mapping[str, np.ndarray], options: Mapping[str, Any]
-) -> Callable[[Any], Run]:
-    return lambda rewrites: torch_trace.run(reference, inputs, rewrites=rewrites, **options)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Say nothing of what a mistake overflows or casts: that is no affair of the caller."""
+    search = Search(again, held.limits, given, values, reference)
     with warnings.catch_warnings():
+        # What a mistake overflows or casts is no affair of the caller.
         warnings.simplefilter("ignore")
-        yield
+        if at is None:
+            return causes(search, held.exact)
+        return causes_of_gradients(search, held.exact, at)
 
 
 def _stepped(
