@@ -49,7 +49,7 @@ def activation_mistakes(call: Call) -> Iterator[Guess]:
     if own in ("leaky_relu", "prelu"):
         yield from _slopes(own, x)
     for kind, function in KINDS.items():
-        if not kind.endswith(own):
+        if kind not in (own, f"tanh {own}"):
             cause = f"the activation is {kind} in the port, {own} in torch"
             yield Guess("wrong-activation", cause, fix, partial(function, x))
     cause = f"the activation is x * sigmoid(1.702 x) in the port, {own} in torch"

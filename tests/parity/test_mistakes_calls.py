@@ -57,6 +57,15 @@ def test_activation_is_left_out_or_another():
     same(only(torch.tanh, X, code="activation-twice"), X.tanh().tanh())
 
 
+@pytest.mark.parametrize(
+    ("own", "kind"),
+    [("relu", "leaky_relu"), ("elu", "relu"), ("elu", "gelu"), ("tanh", "hardtanh")],
+)
+def test_an_activation_is_another_whose_name_ends_alike(own, kind):
+    theirs, ours = (getattr(functional, name) for name in (own, kind))
+    same(only(theirs, X, code="wrong-activation", words=f"is {kind} in"), ours(X))
+
+
 def test_activation_in_place_is_seen_as_it_was():
     same(only(lambda x: torch.relu_(x * 1.0), X, code="activation-missing"), X)
 
