@@ -44,22 +44,29 @@ def linen_port(
     leaves = floating({path: flat[path] for path in order}, parameters)
     kept = {path: leaf for path, leaf in flat.items() if path not in leaves}
     state = [name for name in variables if name != "params"] if training else []
-    # One that draws in eval mode is to be seen, not to raise.
     rngs = _rngs(jax.random.key(0))
 
     def call(leaves: Mapping[str, Any], *places: Any, **named: Any) -> tuple[Any, dict[str, Any]]:
         given = rebuild({**kept, **leaves})
 
-        def apply(*places: Any, **named: Any) -> Any:
+        def apply(keys: Mapping[str, Any], *places: Any, **named: Any) -> Any:
+            options = {**named, **passed, "rngs": keys}
             try:
-                return module.apply(given, *places, **named, **passed, rngs=rngs, mutable=state)
+                return module.apply(given, *places, **options, mutable=state)
             except flax.errors.ModifyScopeVariableError:
                 # It updates statistics though it is not trained: what it computes is seen so.
                 every = [name for name in variables if name != "params"]
-                made = module.apply(given, *places, **named, **passed, rngs=rngs, mutable=every)
-                return made[0], {}
+                return module.apply(given, *places, **options, mutable=every)[0], {}
 
-        outputs, updated = attempt("module.apply(variables, {})", apply, places, named)
+        def drawn(*places: Any, **named: Any) -> Any:
+            # A module may go by whether it has a key; one that draws all the same in eval mode is
+            # to be seen, not to raise.
+            try:
+                return apply(rngs if training else {}, *places, **named)
+            except flax.errors.InvalidRngError:
+                return apply(rngs, *places, **named)
+
+        outputs, updated = attempt("module.apply(variables, {})", drawn, places, named)
         after = jax_leaves.flatten({**given, **updated})[0]
         own = [path for path in leaves if path not in parameters]
         return outputs, {path: after[path] for path in own if after[path] is not leaves[path]}

@@ -117,6 +117,22 @@ def test_a_mode_that_is_a_field_of_none_is_given_in_the_call():
     np.testing.assert_array_equal(port.call({}, X)[0], X)
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_a_module_that_drops_where_it_has_a_key_has_one_in_training(training):
+    class Keyed(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dropout(0.5, deterministic=not self.has_rng("dropout"))(x)
+
+    outputs, _ = made(Keyed(), training=training).call({}, X)
+    assert np.array_equal(outputs, X) is not training
+
+
+def test_a_module_that_draws_in_every_mode_is_given_a_key():
+    outputs, _ = made(nn.Dropout(0.5, deterministic=False)).call({}, X)
+    assert (outputs == 0).any()
+
+
 def test_a_mode_that_the_caller_gave_is_left_alone():
     port = made(Deep(rate=0.0), named={"train": True}, training=False)
     assert port.told == ()
