@@ -44,7 +44,8 @@ def weight_causes(
             causes.append(stacked)
             continue
         placement = parts[0]
-        code, cause = _reshaped(ours, leaf, stored.get(placement.source.name)) or _named(
+        whole = stored.get(placement.source.name)
+        code, cause = _reshaped(ours, leaf, _stored(whole, placement, ours.size)) or _named(
             ours, leaf, placement, plan, right
         )
         source = placement.source.name if len(parts) > 1 else placement.source
@@ -127,6 +128,11 @@ def _scaled(mine: np.ndarray, yours: np.ndarray) -> tuple[str, str]:
             cause = f"is scaled along axis {axis}, each entry by a factor of its own"
             return "weight-scale", cause
     return "weight-differs", f"differs by {np.abs(mine - yours).max(initial=0.0):.1e}"
+
+
+def _stored(whole: np.ndarray | None, placement: Placement, size: int) -> np.ndarray | None:
+    """Return what PyTorch stores of a leaf: a tensor, or a part of one that is packed."""
+    return whole if whole is None or whole.size == size else placement.source.of(whole)
 
 
 def _reshaped(

@@ -1,0 +1,69 @@
+"""What is wrong with a leaf that a port was given (parity.weight_causes)."""
+
+import numpy as np
+
+from parity.placement import plan
+from parity.placement_units import Layer
+from parity.weight_causes import weight_causes
+
+RANDOM = np.random.default_rng(0)
+LINEAR = Layer("Linear")
+
+
+def causes(weights, layers, right, path, wrong):
+    """Name what is wrong with one leaf; the others are right."""
+    found = plan(weights, layers, right)
+    right = found.place(weights)
+    return weight_causes(found, {**right, path: wrong(right[path])}, right)
+
+
+def linear(wrong, shape=(3, 5), **more):
+    weights = {"fc.weight": RANDOM.normal(size=shape), **more}
+    leaves = {"Dense_0/kernel": shape[::-1]}
+    (cause,) = causes(weights, {"fc": LINEAR}, leaves, "Dense_0/kernel", wrong)
+    return cause
+
+
+def lstm(wrong):
+    weights = {"lstm.weight_ih_l0": RANDOM.normal(size=(16, 3))}
+    weights |= {"lstm.weight_hh_l0": RANDOM.normal(size=(16, 4))}
+    leaves = {f"cell/i{gate}/kernel": (3, 4) for gate in "ifgo"}
+    leaves |= {f"cell/h{gate}/kernel": (4, 4) for gate in "ifgo"}
+    stored = weights["lstm.weight_ih_l0"][4:8]
+    path = "cell/if/kernel"
+    return causes(weights, {"lstm": Layer("LSTM")}, leaves, path, lambda _: wrong(stored))
+
+
+def test_a_gate_of_a_packed_tensor_that_is_only_reshaped():
+    (cause,) = lstm(lambda stored: stored.reshape(3, 4))
+    assert (cause.code, cause.tensor) == ("untransposed", "lstm.weight_ih_l0")
+
+
+def test_a_kernel_of_attention_that_is_only_reshaped():
+    weights = {"a.in_proj_weight": RANDOM.normal(size=(24, 8))}
+    weights |= {"a.out_proj.weight": RANDOM.normal(size=(8, 8))}
+    leaves = {f"a/{name}/kernel": (8, 2, 4) for name in ("query", "key", "value")}
+    leaves |= {"a/out/kernel": (2, 4, 8)}
+    layers = {"a": Layer("MultiheadAttention"), "a.out_proj": LINEAR}
+    stored = weights["a.in_proj_weight"][8:16].reshape(8, 2, 4)
+    (cause,) = causes(weights, layers, leaves, "a/key/kernel", lambda _: stored)
+    assert cause.code == "untransposed-square"
+
+
+def test_a_factor_of_all_or_of_each_row_or_column():
+    cause = linear(lambda kernel: 3 * kernel)
+    assert (cause.code, cause.cause.endswith("is 3 times what it should be")) == (
+        "weight-scale",
+        True,
+    )
+    for axis in (0, 1):
+        factors = np.expand_dims(RANDOM.uniform(1, 2, (5, 3)[axis]), 1 - axis)
+        cause = linear(lambda kernel, factors=factors: kernel * factors)
+        assert cause.code == "weight-scale"
+        assert f"along axis {axis}" in cause.cause
+
+
+def test_zeros_in_a_part_of_a_weight():
+    cause = linear(lambda kernel: np.where(np.arange(3) == 1, 0, kernel))
+    assert cause.code == "weight-missing"
+    assert "has zeros at 5 of its 15 entries" in cause.cause
