@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parity.cause import Cause
+from parity.cause import Cause, in_any_layer
 from parity.formats import widen
 from parity.placement import Placement
 from parity.weight_guesses import close
@@ -34,13 +34,17 @@ def stacked_cause(ours: np.ndarray, right: np.ndarray, parts: Sequence[Placement
     if not wrong:
         return None
     first, path = wrong[0], parts[0].target.name
+    are_layers = len({in_any_layer(name) for name in names}) == 1
     if len(known) < len(held):
         if len(wrong) == len(held):  # it is one mistake of all
             return None
         told = ", ".join(names[place] for place in wrong)
-        cause = f"{path} differs at {told}; the other layers are right"
+        rest = "the other layers are" if are_layers else "the rest of it is"
+        cause = f"{path} differs at {told}; {rest} right"
         fix = f"{parts[first].leaf} = {names[first]} {parts[first].how}"
         return Cause("weight-differs", names[first], cause, fix)
+    if not are_layers:  # projections, say, of which another mistake tells more
+        return None
     order = ", ".join(str(other) for other in held)
     cause = f"{path} has its layers in the order ({order})"
     fix = f"stack {names[0]}, {names[1]}, ... in the order of their numbers, each once"

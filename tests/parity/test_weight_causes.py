@@ -50,6 +50,24 @@ def test_a_kernel_of_attention_that_is_only_reshaped():
     assert cause.code == "untransposed-square"
 
 
+def fused(wrong):
+    names = [f"a.{name}_proj" for name in "qkv"]
+    weights = {f"{name}.weight": RANDOM.normal(size=(4, 4)) for name in names}
+    leaves = {"a/qkv/kernel": (4, 12)}
+    return causes(weights, dict.fromkeys(names, LINEAR), leaves, "a/qkv/kernel", wrong)
+
+
+def test_query_and_key_that_change_places_in_one_kernel_are_no_layers():
+    (cause,) = fused(lambda kernel: kernel[:, [*range(4, 8), *range(4), *range(8, 12)]])
+    assert cause.code == "qkv-permuted"
+
+
+def test_one_projection_of_a_kernel_that_is_wrong_is_told_apart():
+    (cause,) = fused(lambda kernel: np.hstack([kernel[:, :8], kernel[:, 8:] + 0.1]))
+    assert (cause.code, cause.tensor) == ("weight-differs", "a.v_proj.weight")
+    assert "the rest of it is right" in cause.cause
+
+
 def test_a_factor_of_all_or_of_each_row_or_column():
     cause = linear(lambda kernel: 3 * kernel)
     assert (cause.code, cause.cause.endswith("is 3 times what it should be")) == (
