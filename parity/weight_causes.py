@@ -121,6 +121,8 @@ def _scaled(mine: np.ndarray, yours: np.ndarray) -> tuple[str, str]:
     if yours.size > 1 and left <= _LEFT_OVER * np.abs(mine).max(initial=0.0):
         return "weight-scale", f"is {factor:.6g} times what it should be"
     for axis in range(yours.ndim if yours.ndim > 1 else 0):
+        if yours.size == yours.shape[axis]:
+            continue  # with a factor for each entry, any leaf is the right one scaled
         rest = tuple(k for k in range(yours.ndim) if k != axis)
         with np.errstate(invalid="ignore", divide="ignore"):
             factors = (mine * yours).sum(rest, keepdims=True) / (yours**2).sum(rest, keepdims=True)

@@ -1,6 +1,7 @@
 """What is wrong with a leaf that a port was given (parity.weight_causes)."""
 
 import numpy as np
+import pytest
 
 from parity.placement import plan
 from parity.placement_units import Layer
@@ -79,6 +80,11 @@ def test_a_factor_of_all_or_of_each_row_or_column():
         cause = linear(lambda kernel, factors=factors: kernel * factors)
         assert cause.code == "weight-scale"
         assert f"along axis {axis}" in cause.cause
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (5, 1)])
+def test_one_row_is_not_scaled_by_a_factor_for_each_entry(shape):
+    assert linear(lambda kernel: kernel + 0.1, shape).code == "weight-differs"
 
 
 def test_zeros_in_a_part_of_a_weight():
