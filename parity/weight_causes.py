@@ -78,7 +78,7 @@ def _named(
     for code, cause, guess in weight_guesses(yours, placement.layout):
         if guess.shape == mine.shape and close(mine, guess, ours.dtype):
             # Three blocks are the gates of a GRU as well.
-            is_gate = code == "qkv-permuted" and placement.how.endswith("(GRU)")
+            is_gate = code == "qkv-permuted" and "(GRU" in placement.how
             return "gate-order" if is_gate else code, cause
     for other, value in others.items():
         is_other = other != placement.target.name and value.shape == ours.shape

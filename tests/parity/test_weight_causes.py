@@ -1,5 +1,6 @@
 """What is wrong with a leaf that a port was given (parity.weight_causes)."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -91,3 +92,17 @@ def test_zeros_in_a_part_of_a_weight():
     cause = linear(lambda kernel: np.where(np.arange(3) == 1, 0, kernel))
     assert cause.code == "weight-missing"
     assert "has zeros at 5 of its 15 entries" in cause.cause
+
+
+@pytest.mark.parametrize("kind", ["GRU", "GRUCell"])
+def test_gates_of_a_gru_in_another_order_though_the_weight_is_cast(kind):
+    shapes = {"gru.weight_ih": (12, 3), "gru.weight_hh": (12, 4)}
+    weights = {name: RANDOM.normal(size=shape).astype("f4") for name, shape in shapes.items()}
+    leaves = {
+        name.replace(".", "/"): np.zeros(shape, ml_dtypes.bfloat16)
+        for name, shape in shapes.items()
+    }
+    order = [*range(4, 8), *range(4), *range(8, 12)]
+    layers = {"gru": Layer(kind)}
+    (cause,) = causes(weights, layers, leaves, "gru/weight_ih", lambda weight: weight[order])
+    assert cause.code == "gate-order"
