@@ -40,8 +40,8 @@ _MOST, _SMALL = 24, 4096
 
 def input_mistakes(call: Call) -> Iterator[Guess]:
     """Yield a call that is left out, one with a constant reversed, one of another result."""
-    shape = _shape(call)
     if call.name in _STEPS:
+        shape = _shape(call)
         for number, (value, _) in enumerate(_operands(call)):
             if tuple(value.shape) == shape:
                 cause = f"the port leaves out {call.name}, and goes on with what goes into it"
@@ -53,8 +53,9 @@ def input_mistakes(call: Call) -> Iterator[Guess]:
 
 
 def _shape(call: Call) -> tuple[int, ...]:
-    own = call.results.get(call.key)
-    return tuple(own.value.shape) if own is not None else ()
+    # Where a reference runs again, what a call gives is not there before the call is answered.
+    made = call()
+    return tuple(made.shape) if isinstance(made, Tensor) else ()
 
 
 def _operands(call: Call) -> Iterator[tuple[Tensor, With]]:

@@ -45,6 +45,28 @@ def test_a_fix_is_spelled_as_the_framework_of_the_port_spells_it():
     assert [cause.fix for cause in report.causes] == ["nnx.LayerNorm(epsilon=1e-05)"]
 
 
+def test_a_step_that_every_layer_leaves_out_is_named_once():
+    class Torch(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(16, 16), nn.Linear(16, 16)])
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(x.cumsum(-1))
+            return x
+
+    class Port(flax_nn.Module):
+        @flax_nn.compact
+        def __call__(self, x):
+            x = flax_nn.Dense(16)(x)
+            return flax_nn.Dense(16)(x)
+
+    torch.manual_seed(0)
+    (cause,) = check(Port(), Torch(), X, raises=False).causes
+    assert (cause.code, cause.everywhere) == ("step-missing", True)
+
+
 class Scanned(flax_nn.Module):
     """Its own parameters are float32, with which the carry of its scan changes its format."""
 
