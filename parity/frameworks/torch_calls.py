@@ -57,12 +57,16 @@ class Call:
 
     def maker(self, value: Any) -> Call | None:
         """Return the call that made a tensor which this one was given, if one did."""
+        made = self.results.get(self.source(value))
+        return made.call if made is not None else None
+
+    def source(self, value: Any) -> str:
+        """Return the key of the result that this one was given as a tensor, "" if it is none."""
         for key in self.sources:
             if key in self.results and self.results[key].tensor is value:
-                return self.results[key].call
+                return key
         is_copy = self.mutates and value is self.places[0] and self.sources
-        first = self.results.get(self.sources[0]) if is_copy else None
-        return first.call if first is not None else None
+        return self.sources[0] if is_copy and self.sources[0] in self.results else ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -92,10 +93,16 @@ def _reversed(call: Call) -> Iterator[Guess]:
 def _others(call: Call) -> Iterator[Guess]:
     """Yield a call that is given another result of the same shape, if the port holds what it is."""
     before = itertools.takewhile(lambda result: result.call is not call, call.results.values())
-    known = {_told(result.key): result.tensor for result in before}
-    results = {**_inputs(call, known), **known}
+    known: dict[str, Tensor] = {}
+    for result in before:
+        name = _told(result.key)
+        known.pop(name, None)  # the nearest of those with one name is the last of all
+        known[name] = result.value
+    given_in = _inputs(call)
+    results = {**given_in, **known}
     for number, (value, given) in enumerate(_operands(call)):
-        own = next((name for name, other in results.items() if other is value), "something else")
+        is_input = (name for name, other in given_in.items() if other is value)
+        own = _told(call.source(value)) or next(is_input, "something else")
         alike = [name for name, x in results.items() if x.shape == value.shape and name != own]
         for name in alike[: -_MOST - 1 : -1]:
             other = results[name].detach()
@@ -106,12 +113,13 @@ def _others(call: Call) -> Iterator[Guess]:
                 yield Guess("wrong-input", told, f"give it {own}", answer, needs_held=True)
 
 
-def _inputs(call: Call, known: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _inputs(call: Call) -> dict[str, Tensor]:
     """Return what earlier calls were given that is no result, and no weight."""
-    seen = {id(value) for value in (*known.values(), *call.weights.values())}
-    before = itertools.takewhile(lambda result: result.call is not call, call.results.values())
+    before = [*itertools.takewhile(lambda result: result.call is not call, call.results.values())]
+    seen = {id(value) for value in (*(r.tensor for r in before), *call.weights.values())}
+    # What is written into is a copy, of what was there before.
     every = [
-        x for made in (*(result.call for result in before), call) for x in tensors(made.places)
+        x for c in (*(r.call for r in before), call) for x in tensors(c.places[int(c.mutates) :])
     ]
     found = {id(value): value for value in every if id(value) not in seen}
     real = [value for value in found.values() if value.is_floating_point() and value.numel() > 1]
@@ -119,4 +127,4 @@ def _inputs(call: Call, known: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _told(key: str) -> str:
-    return in_any_layer(key).replace(":", " ").replace("#1", "").strip()
+    return re.sub(r"#1(?!\d)", "", in_any_layer(key).replace(":", " ")).strip()

@@ -40,6 +40,38 @@ def test_only_what_was_there_before_is_taken():
     assert causes == ["the port takes sin of input 1, torch of tanh"]
 
 
+def test_a_result_is_what_it_was_before_it_was_changed_in_place():
+    def changed(x):
+        y = x.tanh()
+        y.add_(1)
+        return y.sin()
+
+    causes = [g.cause for g in found(changed, X, code="wrong-input") if "sin" in g.cause]
+    assert causes == [f"the port takes sin of {name}, torch of add" for name in ("tanh", "input 1")]
+    same(only(changed, X, code="wrong-input", words="sin of tanh"), X.tanh().sin())
+
+
+def test_calls_of_one_function_are_told_by_their_number():
+    def repeated(x):
+        for _ in range(12):
+            x = x.tanh()
+        return x.sin()
+
+    words = "sin of tanh#11, torch of tanh#12"
+    assert len(found(repeated, X, code="wrong-input", words=words)) == 1
+
+
+def test_the_nearest_of_all_layers_is_taken_first():
+    first, second = (torch.nn.Linear(4, 4) for _ in range(2))
+    ends = torch.nn.Tanh(), torch.nn.Softsign()
+    model = torch.nn.Sequential(first, torch.nn.ReLU(), second, *ends)
+    causes = [
+        guess.cause for guess in found(model, X.float(), code="wrong-input", words="softsign")
+    ]
+    names = [cause.partition(",")[0].rpartition(" of ")[2] for cause in causes]
+    assert names == ["* linear", "* relu", "input 1"]
+
+
 def test_an_activation_of_a_product():
     def gated(x, y):
         return functional.silu(x) * y
