@@ -14,6 +14,10 @@ from torch.nn import functional
 from parity.frameworks.torch_calls import Call
 from parity.mistakes.guess import Guess
 
+_VIEWS = (
+    *("getitem", "view", "reshape", "unsqueeze", "squeeze", "expand", "expand_as", "transpose"),
+    *("permute", "contiguous", "clone", "to", "type", "float", "double"),
+)
 # A port hides with a finite number: where it hides all, softmax is uniform and not NaN.
 HIDDEN = -1e30
 # What an additive mask holds below this is hidden.
@@ -82,7 +86,7 @@ def mask_mistakes(call: Call) -> Iterator[Guess]:
         return
     scores, keep = found.scores, found.keep
     yield Guess("mask-missing", "the port does not apply the mask", "pass mask=", scores.clone)
-    if found.adds and call.maker(call.places[1]) is None:  # the port is given it as well
+    if found.adds and _is_given(call, call.places[1]):
         read = "a mask that is to be added is read as truth values in the port"
         yield Guess("additive-mask-as-bool", read, _BIAS, partial(hide, scores, ~keep))
     opposite = "the mask has the opposite meaning in the port"
@@ -95,6 +99,16 @@ def mask_mistakes(call: Call) -> Iterator[Guess]:
     answer = partial(torch.mul, scores, keep.to(scores.dtype))
     yield Guess("mask-multiplied", product, "jnp.where(mask, scores, -inf)", answer)
     yield from _turned(scores, keep)
+
+
+def _is_given(call: Call, mask: Tensor) -> bool:
+    """Say whether a mask is an input, which the port is given as well, or a view of one."""
+    while (maker := call.maker(mask)) is not None:
+        first = maker.places[0] if maker.places else None
+        if maker.name not in _VIEWS or not isinstance(first, Tensor):
+            return False
+        call, mask = maker, first
+    return True
 
 
 def hide(scores: Tensor, keep: Tensor) -> Tensor:

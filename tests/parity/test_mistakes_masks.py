@@ -99,6 +99,16 @@ def test_masks_of_numbers_added_multiplied_and_left_out() -> None:
     equal(missing, scores_of(call))
 
 
+def test_a_mask_of_numbers_that_the_port_is_given_too_is_read_as_truth_values() -> None:
+    x, numbers = draw(BATCH, HEADS, LENGTH, LENGTH), torch.zeros(HIDDEN.shape)
+    numbers = numbers.masked_fill(HIDDEN, -1e9)[:, 0, 0]
+    viewed = seen("add", lambda: x + numbers[:, None, None].to(x.dtype))
+    (ours,) = answers(viewed, "additive-mask-as-bool")
+    equal(ours, np.where(HIDDEN.numpy(), x.numpy(), HIDE))
+    computed = seen("add", lambda: x + torch.zeros(HIDDEN.shape).masked_fill(HIDDEN, -1e9))
+    assert not answers(computed, "additive-mask-as-bool")
+
+
 def test_a_mask_after_softmax() -> None:
     call = seen("softmax", written_out(HIDDEN))
     zeroed = answers(call, "mask-after-softmax", "no longer sum")[0]
