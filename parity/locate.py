@@ -77,6 +77,7 @@ class Values:
             level(widen(array).reshape(-1)) for array in arrays if is_floating(array.dtype)
         ]
         self._by_size: dict[int, list[int]] = {}
+        self._sorted: dict[int, np.ndarray] = {}
         self._totals = [(float(flat.sum()), float(np.abs(flat).sum())) for flat in self.flat]
         for place, flat in enumerate(self.flat):
             self._by_size.setdefault(flat.size, []).append(place)
@@ -95,11 +96,16 @@ class Values:
         places = self._by_size.get(value.size, [])
         # No order of the elements brings two arrays nearer than they are when both are sorted.
         flat = np.sort(level(value), axis=None)
-        apart = [_apart(np.sort(self.flat[place]), flat) for place in places]
-        if not apart:
+        apart = [_apart(self._in_order(place), flat) for place in places]
+        if not np.isfinite(apart).any():
             return math.inf, -1
         place = places[int(np.argmin(apart))]
         return min(_apart(self.flat[place], turned) for turned in _turned(level(value))), place
+
+    def _in_order(self, place: int) -> np.ndarray:
+        if place not in self._sorted:  # to sort costs more than all else, and each lost step asks
+            self._sorted[place] = np.sort(self.flat[place])
+        return self._sorted[place]
 
     @_QUIET
     def holds(self, value: np.ndarray, limit: float) -> tuple[float, int]:

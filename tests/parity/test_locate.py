@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from parity.locate import Step, Values, located
+from parity.locate import Status, Step, Values, located, with_nearest
 
 RANDOM = np.random.default_rng(0)
 A, B, C, D = (RANDOM.normal(size=(2, 3, 4)) for _ in range(4))
@@ -76,6 +76,27 @@ def test_the_limit_is_kept():
 def test_the_nearest_is_looked_for_in_any_order_of_axes():
     error, place = Values([A + 1.0, (A + 0.01).transpose(2, 0, 1)]).nearest(A)
     assert (error, place) == (pytest.approx(0.01), 1)
+
+
+def test_what_is_no_number_anywhere_is_nearest_to_nothing():
+    held = Values([np.full(A.shape, np.nan), np.where(A > 0, A, np.inf)])
+    assert held.nearest(A) == (np.inf, -1)
+    lost = Status(step("a", A, "inputs/0"), "here", np.inf, -1)
+    assert with_nearest(lost, held).place == -1
+    assert with_nearest(lost, Values([np.full(A.shape, np.nan), A + 1])).place == 1
+    infinite = Status(step("a", np.where(A > 0, A, np.nan), "inputs/0"), "here", np.inf, -1)
+    assert with_nearest(infinite, Values([A])) is infinite
+
+
+def test_each_value_is_sorted_once(monkeypatch):
+    held, sizes = Values([A, B]), []
+    plain = np.sort
+    monkeypatch.setattr(
+        np, "sort", lambda x, **options: sizes.append(x.size) or plain(x, **options)
+    )
+    for value in (C, D):
+        held.nearest(value)
+    assert len(sizes) == 4  # the two that are held, and the two that are looked for
 
 
 def test_infinite_steps_are_nowhere_found():
