@@ -55,6 +55,7 @@ class Held:
       limits: by output, ``gradients/...`` and key of a step: absolute.
       errors: the same of what the reference itself is off by.
       dtype: the narrowest format of the reference.
+      jumps: by how much gradients jump at kinks: ``gradients/...``, and by key those of steps.
     """
 
     exact: Run
@@ -62,6 +63,7 @@ class Held:
     limits: Mapping[str, float]
     errors: Mapping[str, float]
     dtype: str
+    jumps: Mapping[str, float]
 
 
 def hold(
@@ -90,11 +92,13 @@ def hold(
         name: TIMES * max(greatest.get(name, 0.0), one_ulp(value, formats.get(name, dtype)))
         for name, value in truth.items()
     }
-    if cotangents is not None and (kinks := Kinks(exact, greatest)):
+    jumps: dict[str, float] = {}
+    for kinks in Kinks(exact, greatest).rewrites() if cotangents is not None else ():
         other = torch_trace.run(reference, inputs, rewrites=[kinks], **options)
-        jumps = _errors(_told(other), truth)
-        limits |= {n: limits[n] + e for n, e in jumps.items() if n.startswith("gradients/")}
-    return Held(exact, own, limits, errors, dtype)
+        for name, jump in _errors(_pulled(other), _pulled(exact)).items():
+            jumps[name] = max(jumps.get(name, 0.0), jump)
+    limits |= {n: limits[n] + e for n, e in jumps.items() if n.startswith("gradients/")}
+    return Held(exact, own, limits, errors, dtype, jumps)
 
 
 def steps(run: Run, limits: Mapping[str, float]) -> list[Step]:
@@ -172,6 +176,13 @@ def _told(run: Run) -> dict[str, np.ndarray]:
     told |= {f"gradients/{name}": to_float64(value) for name, value in run.gradients.items()}
     told |= {f"updated/{name}": to_float64(run.weights[name]) for name in run.statistics}
     return told | {key: level(to_float64(result.value)) for key, result in run.results.items()}
+
+
+def _pulled(run: Run) -> dict[str, np.ndarray]:
+    """Return all gradients, those of steps by their keys."""
+    pulled = {f"gradients/{name}": to_float64(value) for name, value in run.gradients.items()}
+    steps = {key: r.tensor for key, r in run.results.items() if not r.tensor.is_leaf}
+    return pulled | {key: to_float64(x.grad) for key, x in steps.items() if x.grad is not None}
 
 
 def _errors(told: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray]) -> dict[str, float]:
