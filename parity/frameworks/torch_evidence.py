@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from parity.evidence import TIMES, Evidence, Explained, digest, one_ulp
+from parity.evidence import RATE, TIMES, Evidence, Explained, digest, one_ulp
 from parity.frameworks import torch_layers, torch_trace
 from parity.frameworks.torch_calls import Rewrite
 from parity.frameworks.torch_causes import causes, causes_of_gradients
@@ -131,7 +131,12 @@ def _stepped(
     after, limits, errors = stepped(
         reference, found.inputs, cotangents, steps, held.dtype, **options
     )
-    more = {f"updated/{name}": limit for name, limit in limits.items()}
+    more = {
+        # Each step moves a weight by its gradient, and so by what that may jump.
+        f"updated/{name}": limit
+        + steps * RATE * held.jumps.get(f"gradients/{found.tied.get(name, name)}", 0.0)
+        for name, limit in limits.items()
+    }
     off = {f"updated/{name}": error for name, error in errors.items()}
     limits, errors = {**found.limits, **more}, {**found.errors, **off}
     return replace(found, updated=after, limits=limits, errors=errors)
@@ -147,7 +152,8 @@ def _step_gradients(held: Held) -> dict[str, tuple[np.ndarray, float]]:
             continue
         wide = to_float64(exact)
         error = np.abs(to_float64(own.tensor.grad) - wide).max(initial=0.0)
-        found[key] = wide, TIMES * max(float(error), 4 * one_ulp(wide, held.dtype))
+        limit = TIMES * max(float(error), 4 * one_ulp(wide, held.dtype))
+        found[key] = wide, limit + held.jumps.get(key, 0.0)
     return found
 
 

@@ -5,6 +5,8 @@ import pytest
 import torch
 from torch.nn import functional
 
+from parity.evidence import RATE
+from parity.frameworks.torch_evidence import evidence
 from tests.parity.test_limits import UNIT, drawn, held
 
 
@@ -93,3 +95,13 @@ def test_either_operand_may_be_what_is_off(first):
 def test_kinks_are_seen_where_the_caller_infers():
     with torch.inference_mode():
         assert jump(lambda x: torch.relu(x.sum(-1)), NEAR) > 0.9
+
+
+def test_gradients_of_steps_and_weights_after_steps_may_be_off_by_the_jump():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 1, bias=False), torch.nn.ReLU())
+    torch.nn.init.ones_(model[0].weight)
+    options = {"training": False, "grad": True, "seed": 0}
+    found = evidence(model, {"0": NEAR}, steps=3, **options)
+    size = abs(float(found.cotangents["output"][0, 0]))
+    assert found.step_gradients["0:linear#1"][1] > 0.9 * size
+    assert found.limits["updated/0.weight"] > 0.9 * 3 * RATE * size
