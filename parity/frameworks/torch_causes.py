@@ -204,6 +204,8 @@ def _is_sure(attempt: Try, run: Run, before: Statuses, after: Statuses) -> bool:
     follows has to be found as well; but for digits, which the last bit of what was there decides.
     """
     own = {key for key, result in run.results.items() if attempt.is_about(result.call)}
+    if attempt.change is not None:  # it is about a module, and no call of its own
+        own = set()
     lost = _lost(before, own)
     return attempt.guess.rounds or lost - _lost(after, own) >= _RECOVERED * max(lost, 1)
 
