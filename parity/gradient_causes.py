@@ -34,7 +34,7 @@ def _named(name: str, ours: np.ndarray, theirs: np.ndarray, limit: float) -> Cau
         fix = "leave out jax.lax.stop_gradient, and use the parameter itself"
         return Cause("stop-gradient", name, cause, fix)
     if theirs.ndim == 2:
-        rows = np.flatnonzero(~theirs.any(-1) & ours.any(-1))
+        rows = np.flatnonzero(~theirs.any(-1) & (np.abs(ours) > limit).any(-1))
         if len(rows) == 1:
             cause = f"row {rows[0]} has a gradient in the port; torch has a padding row there"
             fix = f"padding_idx={rows[0]}: no gradient goes into that row"

@@ -7,7 +7,7 @@ from parity.gradient_causes import gradient_causes
 from parity.update_causes import biased_variance, update_cause
 
 RANDOM = np.random.default_rng(0)
-G = RANDOM.normal(size=(5, 4))
+G, SPOILED = RANDOM.normal(size=(2, 5, 4))
 BEFORE, BATCH = RANDOM.uniform(1, 2, 6), RANDOM.uniform(1, 2, 6)
 
 
@@ -30,6 +30,7 @@ def with_row(values, row):
         (with_row(0.0, 2), G, "padding-row"),
         (G / 8, G, "gradient-scale"),
         (with_row(1.0, 2), G, ""),
+        (np.where(with_row(0.0, 2) == 0, 1e-9, G + SPOILED), with_row(0.0, 2), ""),
         (G + RANDOM.normal(size=G.shape), G, ""),
     ],
 )
