@@ -126,14 +126,7 @@ class CheckReport:
         told = [replace(cause, error=error) if self.agrees else cause for cause in causes]
         # A bias without a place is found again where it should be added: once is enough. So is a
         # weight without a place, where all that it belongs to is left out.
-        covers = {_scope(c.tensor, c): _COVERED.get(c.code, ()) for c in self.causes}
-        told = [
-            cause
-            for cause in told
-            if not any(
-                cause.code in covers.get(_scope(_module(cause), other), ()) for other in self.causes
-            )
-        ]
+        told = [c for c in told if not any(_covers(other, c) for other in self.causes)]
         named = {(cause.code, _module(cause)) for cause in told}
         rest = [cause for cause in self.causes if (cause.code, cause.tensor) not in named]
         return replace(self, wrong_weights=words, causes=(*told, *rest))
@@ -205,6 +198,12 @@ def _finite(value: float) -> float | str:
 def _scope(module: str, cause: Cause) -> str:
     """Return what a cause and another tensor have in common where that is in any layer."""
     return in_any_layer(module) if cause.everywhere else module
+
+
+def _covers(cause: Cause, other: Cause) -> bool:
+    """Say whether one cause says what another does: it is of the same module, or of all such."""
+    is_same = _scope(cause.tensor, cause) == _scope(_module(other), cause)
+    return is_same and other.code in _COVERED.get(cause.code, ())
 
 
 def _module(cause: Cause) -> str:
