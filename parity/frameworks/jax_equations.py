@@ -40,7 +40,7 @@ def evaluated(
         given = [read(var) for var in eqn.invars]
         inner = _inner(eqn)
         if eqn.primitive.name == "scan" and eqn.params["length"] <= _UNROLLED:
-            results = _unrolled(eqn, given, see, joined(stack, eqn))
+            results = _unrolled(eqn, given, see, stack)
         elif inner is not None:
             results = evaluated(inner.jaxpr, inner.consts, given, see, joined(stack, eqn))
         else:
@@ -80,11 +80,11 @@ def _closed(jaxpr: Any) -> Any:
 def _unrolled(eqn: Any, given: list[Any], see: See, stack: str) -> list[Any]:
     params, body = eqn.params, _closed(eqn.params["jaxpr"])
     consts, carry, stacked = _parts(params, given)
-    steps = range(params["length"])
+    steps, inside = range(params["length"]), joined(stack, eqn)
     rows: dict[int, list[Any]] = {}
     for step in reversed(steps) if params["reverse"] else steps:
         at = see(eqn, stack, [x[step] for x in stacked])
-        results = evaluated(body.jaxpr, body.consts, [*consts, *carry, *at], see, stack)
+        results = evaluated(body.jaxpr, body.consts, [*consts, *carry, *at], see, inside)
         carry, rows[step] = results[: len(carry)], results[len(carry) :]
     count = len(eqn.outvars) - len(carry)
     return [*carry, *(jax.numpy.stack([rows[step][k] for step in steps]) for k in range(count))]

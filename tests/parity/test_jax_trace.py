@@ -57,6 +57,16 @@ def test_scans_are_unrolled_forward_and_in_reverse():
         jax.tree.map(np.testing.assert_array_equal, found.outputs, run(X))
 
 
+def test_a_scan_has_the_names_around_it_once():
+    def run(x):
+        with jax.named_scope("layers"):
+            return jax.lax.scan(lambda c, row: (jnp.sin(c + row), None), x[0], x)[0]
+
+    inside = {name for name in names(run, X) if name.startswith("layers/")}
+    assert inside >= {"layers/scan", "layers/add", "layers/sin"}
+    assert not any(name.startswith("layers/layers") for name in inside)
+
+
 def test_branches_and_loops_are_one_value():
     def run(x):
         y = jax.lax.cond(x.sum() > 0, jnp.sin, jnp.cos, x)
