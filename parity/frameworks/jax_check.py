@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -60,6 +61,9 @@ def checked(
         report = _checked(held, mapping, steps)
         if evidence.drawn:
             report = with_draws(report, evidence.drawn, draws)
+    if made.kind == "nnx":
+        spelled = tuple(replace(cause, fix=_in_nnx(cause.fix)) for cause in report.causes)
+        report = replace(report, causes=spelled)
     overrides = {} if tolerance is None else {"atol": tolerance[0], "rtol": tolerance[1]}
     return replace(
         report,
@@ -71,6 +75,12 @@ def checked(
         sha256=evidence.sha256,
         environment=environment,
     )
+
+
+def _in_nnx(fix: str) -> str:
+    """Spell a fix as nnx does: "nnx.LayerNorm" for "nn.LayerNorm"."""
+    fix = fix.replace("nn.MultiHeadDotProductAttention", "nnx.MultiHeadAttention")
+    return re.sub(r"(?<![.\w])nn\.", "nnx.", fix)
 
 
 def _port(port: Any, params: Any, given: Inputs, training: bool) -> tuple[Port, Mapping[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -76,8 +75,6 @@ def _forward(held: Held, report: CheckReport, run: PortRun, values: Arrays) -> C
     here = next((status for status in statuses if status.state == "here"), None)
     if here is not None and causes:
         causes[0] = replace(causes[0], line=lines.get(here.step.key, ""))
-    if held.port.kind == "nnx":
-        causes = [replace(cause, fix=_in_nnx(cause.fix)) for cause in causes]
     causes = _in_training(causes) if is_drawing else causes
     shapes = _shapes(held, report, run)
     # A cast on the way is why the output has another dtype.
@@ -93,12 +90,6 @@ def _forward(held: Held, report: CheckReport, run: PortRun, values: Arrays) -> C
         knobs={} if causes else jax_knobs.tried(held.port, values, held.inputs, held.used),
         told=(*report.told, *(() if is_drawing else _observed(run.outputs, outputs))),
     )
-
-
-def _in_nnx(fix: str) -> str:
-    """Spell a fix as nnx does: "nnx.LayerNorm" for "nn.LayerNorm"."""
-    fix = fix.replace("nn.MultiHeadDotProductAttention", "nnx.MultiHeadAttention")
-    return re.sub(r"(?<![.\w])nn\.", "nnx.", fix)
 
 
 def _in_training(causes: list[Cause]) -> list[Cause]:
