@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,6 +23,9 @@ from parity.pairing import turned
 Arrays = dict[str, np.ndarray]
 # At how many places the reference's values are put in: each is a program of its own.
 _FED = 4
+# Of the error of a port that draws: how much of it the draws make at least, and how much larger
+# it may be without them.
+_MOVED, _LOUDER = 0.1, 2.0
 
 
 def explained(
@@ -59,11 +63,7 @@ def explained(
 
 def _forward(held: Held, report: CheckReport, run: PortRun, values: Arrays) -> CheckReport:
     evidence = held.evidence
-    quiet, draws = jax_run.undrawn(held.port, values, held.inputs)
-    is_drawing = bool(draws) and not evidence.drawn
-    if is_drawing:
-        held = replace(held, port=quiet)
-    outputs, computed = jax_run.values_of(held.port, values, held.inputs)
+    held, is_drawing, (outputs, computed) = _kept(held, run, values)
     ours, seen = held.turned(outputs), Values(value.value for value in computed)
     if evidence.explain is not None:
         given = {f"outputs/{name}": array for name, array in ours.items()}
@@ -90,6 +90,31 @@ def _forward(held: Held, report: CheckReport, run: PortRun, values: Arrays) -> C
         knobs={} if causes else jax_knobs.tried(held.port, values, held.inputs, held.used),
         told=(*report.told, *(() if is_drawing else _observed(run.outputs, outputs))),
     )
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _kept(held: Held, run: PortRun, values: Arrays) -> tuple[Held, bool, Any]:
+    """Return a port that keeps what it would drop, whether it drops, and all that it computes.
+
+    Kept and scaled all the same, values are about as far off as dropped at random. That tells
+    dropout from other draws, which are of no use, or of noise: without it they are further off.
+    """
+    if held.evidence.drawn:
+        return held, False, jax_run.values_of(held.port, values, held.inputs)
+    port, draws = jax_run.undrawn(held.port, values, held.inputs)
+    if draws:
+        found = jax_run.values_of(port, values, held.inputs)
+        ours, still = held.turned(run.outputs), held.turned(found[0])
+        for name, kept in still.items():
+            theirs = held.evidence.outputs[name]
+            off = _size(ours[name] - theirs)
+            if _size(kept - ours[name]) > _MOVED * off and _size(kept - theirs) < _LOUDER * off:
+                return replace(held, port=port), True, found
+    return held, False, jax_run.values_of(held.port, values, held.inputs)
+
+
+def _size(apart: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(apart**2))) if apart.size else 0.0
 
 
 def _in_training(causes: list[Cause]) -> list[Cause]:

@@ -33,6 +33,29 @@ def test_dropout_that_is_left_on_is_named_though_no_key_was_given():
     assert (report.causes[0].code, report.causes[0].tensor) == ("train-mode", "0")
 
 
+class Drawing(flax_nn.Module):
+    """Has gelu of the other form; draws dropout, noise, or what it does not use."""
+
+    kind: str
+
+    @flax_nn.compact
+    def __call__(self, x):
+        x = flax_nn.gelu(flax_nn.Dense(16)(x))
+        drawn = jax.random.normal(jax.random.key(0), x.shape)
+        if self.kind == "dropout":
+            return flax_nn.Dropout(0.5, deterministic=False)(x)
+        return x + drawn if self.kind == "noise" else x
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"), [("dropout", {"train-mode"}), ("noise", set()), ("nothing", {"gelu-kind"})]
+)
+def test_a_draw_is_dropout_only_where_it_is_nearly_as_far_off_without_it(kind, named):
+    torch.manual_seed(0)
+    report = check(Drawing(kind), nn.Sequential(nn.Linear(16, 16), nn.GELU()), X, raises=False)
+    assert {code for code in codes(report) if code in ("train-mode", "gelu-kind")} == named
+
+
 def test_a_fix_is_spelled_as_the_framework_of_the_port_spells_it():
     class Normed(nnx.Module):
         def __init__(self):
