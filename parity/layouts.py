@@ -42,7 +42,7 @@ class Part:
         """Return a view of the part in the array that it is of."""
         return whole[self._slices()]
 
-    def fill(self, whole: np.ndarray, value: np.ndarray) -> None:
+    def fill(self, whole: np.ndarray, value: np.ndarray | float) -> None:
         """Write the part into the array that it is of."""
         whole[self._slices()] = value
 

@@ -50,6 +50,12 @@ def biased_variance(
 
     That is so if for one momentum and one n ``ours - kept * before`` is (n - 1) / n times
     ``theirs - kept * before`` in all channels.
+
+    Args:
+      before: what it was.
+      ours: what the port made of it.
+      theirs: what the reference did.
+      runs: how many there were: before the first all is kept.
     """
     for momentum in _MOMENTA:
         kept = (1 - momentum) ** runs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from parity.cause import Cause
 from parity.check_report import CheckReport
 from parity.evidence import RATE
 from parity.formats import is_floating, round_to, widen
+from parity.frameworks.jax_held import Held
 from parity.frameworks.jax_run import PortRun
 from parity.layouts import Part
 from parity.placement import Plan
@@ -21,7 +21,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def updated(
-    held: Any,
+    held: Held,
     report: CheckReport,
     plan: Plan,
     values: Mapping[str, np.ndarray],
@@ -31,7 +31,7 @@ def updated(
     """Compare weights and statistics after steps, or the statistics after one run.
 
     Args:
-      held: the port, as `parity.frameworks.jax_check.Held`.
+      held: the port.
       report: to which the rows are added.
       plan: where the weights are.
       values: of the leaves before.
@@ -66,12 +66,14 @@ def updated(
         told.append("a bias that is the sum of two moves twice as far: torch moves both")
     means = {c.tensor.removesuffix("mean") for c in causes if c.code == "momentum"}
     # A variance that is of n moves by another share, though it has the same momentum.
-    causes = [c for c in causes if c.tensor.removesuffix("var") not in means]
+    causes = [
+        c for c in causes if c.code != "momentum" or c.tensor.removesuffix("var") not in means
+    ]
     kept: tuple[Cause, ...] = (*report.causes, *causes)
     return replace(report, updated=tuple(rows), causes=kept, told=(*report.told, *told))
 
 
-def _momentum(held: Any, name: str, steps: int) -> float | None:
+def _momentum(held: Held, name: str, steps: int) -> float | None:
     """Return that of the batch norm which has a statistic, for one run."""
     layer = held.evidence.layers.get(name.rpartition(".")[0])
     momentum = layer.facts.get("momentum") if layer is not None and steps <= 1 else None
@@ -89,7 +91,7 @@ def _moved(
         if path in gradients and is_floating(leaf.dtype):
             rate = np.full(leaf.shape, RATE)
             for part in (part for part in sums if part.name == path):
-                part.fill(rate, np.full(part.shape, 2 * RATE))
+                part.fill(rate, 2 * RATE)
             after[path] = round_to(widen(leaf) - rate * widen(gradients[path]), leaf.dtype)
     return after
 
