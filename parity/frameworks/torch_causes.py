@@ -63,7 +63,7 @@ def causes(search: Search, exact: Run) -> Explained:
         if before <= 1 or not any(status.state == "here" for status in statuses):
             break
         best = _best(search, run, statuses, rewrites, deadline)
-        best = best or _fitted(search, run, statuses, rewrites)
+        best = best or _fitted(search, run, statuses, rewrites, deadline)
         if best is None:
             break
         attempt, run = best
@@ -169,11 +169,15 @@ def _alone(
 
 
 def _fitted(
-    search: Search, run: Run, statuses: tuple[Status, ...], rewrites: list[Rewrite]
+    search: Search, run: Run, statuses: Statuses, rewrites: list[Rewrite], deadline: float
 ) -> tuple[Try, Run] | None:
     """Return what the port has made of a step, where no known mistake explains it."""
     before, spread = search.error(run), search.spread(run)
-    for key in sites(statuses)[:NEAR]:
+
+    def is_time(_: object) -> bool:
+        return time.monotonic() < deadline
+
+    for key in itertools.takewhile(is_time, sites(statuses)[:NEAR]):
         result = run.results[key]
         value, limit = result.value, search.limits.get(key, 0.0)
 
@@ -185,7 +189,8 @@ def _fitted(
             )
 
         held = search.values.of_size(value.numel())[:_HELD]
-        for guess in itertools.islice(fits(result.call, value, held, holds), _FITS):
+        found = itertools.islice(fits(result.call, value, held, holds), _FITS)
+        for guess in itertools.takewhile(is_time, found):
             attempt = Try(result.call, guess, False)
             other = _tried(search, attempt, rewrites)
             if other is None:
