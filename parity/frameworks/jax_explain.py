@@ -52,7 +52,10 @@ def explained(
         return replace(report, causes=tuple(causes))
     key, line, seen = _backward(held, run, values)
     if held.evidence.explain is not None and not causes:
-        given = {f"gradients/{name}": gradient for name, gradient in off.items()}
+        # What explains one gradient and spoils another, or an output, is no cause.
+        named = {row.name for row in report.gradients if not row.words}
+        given = {f"gradients/{n}": gradient for n, gradient in gradients.items() if n in named}
+        given |= {f"outputs/{name}": array for name, array in held.turned(run.outputs).items()}
         found, _ = held.evidence.explain(given, seen, key)
         causes += [replace(cause, line=line) for cause in found]
     at = f" ({line})" if line else ""

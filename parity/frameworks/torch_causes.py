@@ -92,13 +92,16 @@ def causes_of_gradients(search: Search, exact: Run, key: str) -> Explained:
         itself: then it is the step that is nearest to its limit.
     """
     statuses = search.located(exact)
+    if not statuses:  # what computes nothing has nothing to be mistaken in
+        return [], statuses
     if not key:
         key = max((s for s in statuses if s.state == "ok"), key=_used, default=statuses[0]).step.key
     statuses = tuple(
         replace(status, state="here") if status.step.key == key else status for status in statuses
     )
     deadline = time.monotonic() + _SECONDS
-    found = _best(replace(search, exact=exact), exact, statuses, [], deadline)
+    search = replace(search, exact=exact)
+    found = _best(search, exact, statuses, [], deadline, whole=True)
     if found is None or search.error(found[1]) > ABOVE:
         return [], statuses
     return [_named(found[0])], statuses
@@ -124,8 +127,13 @@ def _best(
     statuses: tuple[Status, ...],
     rewrites: list[Rewrite],
     deadline: float,
+    *,
+    whole: bool = False,
 ) -> tuple[Try, Run] | None:
-    """Return the mistake that explains the port, or else the one that gets furthest."""
+    """Return the mistake that explains the port, or else the one that gets furthest.
+
+    With ``whole``, one that explains a part is none, and is not looked for.
+    """
     before, spread = search.error(run), search.spread(run)
     half = (time.monotonic() + deadline) / 2
     found = itertools.takewhile(lambda _: time.monotonic() < half, tries(search, run, statuses))
@@ -142,7 +150,7 @@ def _best(
         is_near = attempt.guess.rounds and search.spread(other) <= _SPREAD * spread < np.inf
         if (error <= ABOVE and error <= _CLOSED * before) or is_near:
             explained.append((error, attempt, other))
-        elif not explained and (rank == 0 or (rank == 1 and error < before)):
+        elif not (explained or whole) and (rank == 0 or (rank == 1 and error < before)):
             left = _lost(search.located(other), set())
             if left < _lost(statuses, set()):
                 further.append((left, attempt, other))

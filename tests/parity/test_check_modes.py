@@ -10,6 +10,7 @@ from flax import nnx
 from torch import nn
 
 from parity import MappingError, check
+from parity.frameworks import torch_causes, torch_evidence
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(8, 16)).astype(np.float32)
@@ -151,16 +152,17 @@ def test_a_padding_row_with_a_gradient_is_found_in_every_format(dtype):
     assert codes(report) == ["padding-row"]
 
 
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.fc = nn.LayerNorm(16, eps=1e-12), nn.Linear(16, 16)
+
+    def forward(self, x):
+        return self.fc(self.norm(x))
+
+
 @pytest.mark.parametrize("seed", [0, 3])
 def test_an_eps_that_gradients_alone_show_is_named(seed):
-    class Torch(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norm, self.fc = nn.LayerNorm(16, eps=1e-12), nn.Linear(16, 16)
-
-        def forward(self, x):
-            return self.fc(self.norm(x))
-
     class Port(flax_nn.Module):
         @flax_nn.compact
         def __call__(self, x):
@@ -168,9 +170,81 @@ def test_an_eps_that_gradients_alone_show_is_named(seed):
             return flax_nn.Dense(16, name="fc")(norm(x))
 
     torch.manual_seed(seed)
-    report = check(Port(), Torch(), X, raises=False)
+    report = check(Port(), Normed(), X, raises=False)
     assert all(row.passed for row in report.outputs)
     assert codes(report) == ["eps"]
+
+
+def test_a_fix_of_a_gradient_is_spelled_as_the_framework_of_the_port_spells_it():
+    class Port(nnx.Module):
+        def __init__(self):
+            rngs = nnx.Rngs(0)
+            self.norm = nnx.LayerNorm(16, epsilon=1e-6, use_fast_variance=False, rngs=rngs)
+            self.fc = nnx.Linear(16, 16, rngs=rngs)
+
+        def __call__(self, x):
+            return self.fc(self.norm(x))
+
+    torch.manual_seed(0)
+    report = check(Port(), Normed(), X, raises=False)
+    assert all(row.passed for row in report.outputs)
+    assert [cause.fix for cause in report.causes] == ["nnx.LayerNorm(epsilon=1e-12)"]
+
+
+def test_all_gradients_and_outputs_have_to_be_explained(monkeypatch):
+    class Port(flax_nn.Module):
+        @flax_nn.compact
+        def __call__(self, x):
+            x = flax_nn.Dense(4)(x)
+            return x + jnp.sin(x) - jax.lax.stop_gradient(jnp.sin(x))
+
+    seen = []
+
+    def explain(search, exact, key):
+        seen.extend(search.given)
+        return [], ()
+
+    monkeypatch.setattr(torch_evidence, "causes_of_gradients", explain)
+    report = check(Port(), nn.Linear(16, 4), X, raises=False)
+    assert {row.name for row in report.gradients if row.passed} == set()
+    assert set(seen) == {"outputs/output", *(f"gradients/{row.name}" for row in report.gradients)}
+
+
+def test_a_reference_without_steps_has_no_cause():
+    def port(x):
+        return x + (jnp.sin(x) - jax.lax.stop_gradient(jnp.sin(x)))
+
+    report = check(port, lambda x: x, X, raises=False)
+    assert report.outputs[0].passed
+    assert not report.gradients[0].passed
+    assert codes(report) == []
+
+
+def test_a_variance_that_is_fixed_is_named_though_the_mean_has_another_momentum():
+    class Port(flax_nn.Module):
+        @flax_nn.compact
+        def __call__(self, x):
+            mean = self.variable("batch_stats", "mean", jnp.zeros, 16)
+            self.variable("batch_stats", "var", jnp.ones, 16)
+            scale = self.param("scale", flax_nn.initializers.ones, 16)
+            bias = self.param("bias", flax_nn.initializers.zeros, 16)
+            now = x.mean(0)
+            if not self.is_initializing():
+                mean.value = 0.1 * mean.value + 0.9 * now
+            return (x - now) / jnp.sqrt(((x - now) ** 2).mean(0) + 1e-5) * scale + bias
+
+    report = check(Port(), nn.BatchNorm1d(16), X, training=True, raises=False)
+    found = [(cause.code, cause.tensor) for cause in report.causes]
+    assert found == [("momentum", "running_mean"), ("statistics-fixed", "running_var")]
+
+
+def test_what_is_fitted_is_looked_for_in_the_time_that_there_is(monkeypatch):
+    def port(x):
+        return jnp.tanh(x) * 1.2345
+
+    assert codes(check(port, torch.tanh, X, raises=False)) == ["factor"]
+    monkeypatch.setattr(torch_causes, "_SECONDS", 0.0)
+    assert codes(check(port, torch.tanh, X, raises=False)) == []
 
 
 def test_channels_that_were_not_moved_are_told():
