@@ -2,19 +2,26 @@
 
 import numpy as np
 
-# Below this a score may be one that is hidden; then it is this.
+# What is hidden is this.
 _LOW = -1e3
+# Below this a score may be one that is hidden: no mask in use has a smaller number than 1e4, and
+# activations of large models reach 1e3.
+_LOWEST = -5e3
 # How much lower than all others, at least.
 _GAP = 10
 
 
 def hidden(values: np.ndarray) -> np.ndarray:
-    """Say which values a mask hides: they are far below all others."""
-    low = values < _LOW
+    """Say which values a mask hides: far below all others, and all by one number, or by some."""
+    low = values < _LOWEST
     if not low.any() or low.all():
         return np.zeros_like(low)
-    least = float(values[~low].min(initial=0.0))
-    return low & (values[low].max() < _GAP * least)
+    others, found = values[~low], values[low & np.isfinite(values)]
+    least, top = float(others.min(initial=0.0)), float(values[low].max())
+    # Two masks that are added hide by twice as much; whatever is outside of a mask scatters.
+    times = np.round(found / top)
+    is_one = np.abs(found - times * top) <= times * (float(others.max()) - float(others.min()))
+    return low & (top < _GAP * least) & bool(is_one.all())
 
 
 def level(values: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -71,11 +71,16 @@ class Values:
     """All that a port computed, so that a step can be looked up."""
 
     @_QUIET
-    def __init__(self, arrays: Iterable[np.ndarray]) -> None:
-        """Index floating arrays by their size."""
-        self.flat = [
-            level(widen(array).reshape(-1)) for array in arrays if is_floating(array.dtype)
-        ]
+    def __init__(self, arrays: Iterable[np.ndarray], *, masked: bool = True) -> None:
+        """Index floating arrays by their size.
+
+        Args:
+          arrays: all of them.
+          masked: whether some may be scores that a mask hides, which gradients never are.
+        """
+        self._level: Callable[[np.ndarray], np.ndarray] = level if masked else np.asarray
+        wide = (widen(array).reshape(-1) for array in arrays if is_floating(array.dtype))
+        self.flat = [self._level(array) for array in wide]
         self._by_size: dict[int, list[int]] = {}
         self._sorted: dict[int, np.ndarray] = {}
         self._totals = [(float(flat.sum()), float(np.abs(flat).sum())) for flat in self.flat]
@@ -95,12 +100,13 @@ class Values:
         """
         places = self._by_size.get(value.size, [])
         # No order of the elements brings two arrays nearer than they are when both are sorted.
-        flat = np.sort(level(value), axis=None)
+        value = self._level(value)
+        flat = np.sort(value, axis=None)
         apart = [_apart(self._in_order(place), flat) for place in places]
         if not np.isfinite(apart).any():
             return math.inf, -1
         place = places[int(np.argmin(apart))]
-        return min(_apart(self.flat[place], turned) for turned in _turned(level(value))), place
+        return min(_apart(self.flat[place], turned) for turned in _turned(value)), place
 
     def _in_order(self, place: int) -> np.ndarray:
         if place not in self._sorted:  # to sort costs more than all else, and each lost step asks
@@ -115,7 +121,7 @@ class Values:
           value: without NaN or infinities. Equal parts of its last axis may be held one by one.
           limit: within which a value is the same, in any order of axes.
         """
-        value = level(value)
+        value = self._level(value)
         found = self._same(value, limit)
         if found[0] <= limit or value.ndim == 0:
             return found

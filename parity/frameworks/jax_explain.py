@@ -228,6 +228,6 @@ def _backward(held: Held, run: PortRun, values: Arrays) -> tuple[str, str, Value
         ours = found[places[key]]
         if exact is None or ours.size != exact.size:
             continue
-        if Values([ours]).holds(exact, limit)[0] > limit:
+        if Values([ours], masked=False).holds(exact, limit)[0] > limit:
             return key, computed[places[key]].line, seen
     return "", "", seen

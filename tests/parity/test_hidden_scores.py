@@ -26,12 +26,27 @@ def test_scores_are_found_however_the_port_hides_the_others(low):
     assert Values([ours]).nearest(other)[0] == pytest.approx(1e-3)
 
 
+def test_two_masks_that_are_added_hide_by_twice_as_much():
+    both = np.where(MASK, -1e4, SCORES) + np.where(MASK[:, :1] | [[False], [True]], -1e4, 0)
+    np.testing.assert_array_equal(hidden(both), both < -9e3)
+    np.testing.assert_array_equal(hidden(np.where(MASK & (SCORES > 0), -np.inf, both)), both < -9e3)
+
+
+def test_gradients_are_hidden_by_no_mask():
+    ours, theirs = np.array([-2e4, 1.0, 2.0]), np.array([-1e4, 1.0, 2.0])
+    assert Values([ours]).holds(theirs, 1e-6)[0] == 0
+    assert Values([ours], masked=False).holds(theirs, 1e-6) == (np.inf, -1)
+    assert Values([ours], masked=False).nearest(theirs) == (1e4, 0)
+
+
 @pytest.mark.parametrize(
     "values",
     [
         np.array([-2e3, -500.0, 3.0]),  # low, and not far below the others
         np.array([-1e4, -1e4]),  # nothing is left that it could be below of
         np.array([1e9, -999.0]),
+        np.array([-2e3, 5.0, 3.0]),  # an activation that stands out
+        np.array([-6e3, -8.5e3, 5.0, 3.0]),  # several of them: no number hides both
         np.array([np.nan, 0.0]),
     ],
 )
