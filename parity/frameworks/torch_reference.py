@@ -75,11 +75,20 @@ def cotangents_of(outputs: Mapping[str, Tensor], seed: int) -> dict[str, np.ndar
 
 
 def pull_back(outputs: Mapping[str, Tensor], cotangents: Mapping[str, np.ndarray]) -> None:
-    """Differentiate the sum of outputs times cotangents."""
+    """Differentiate the sum of outputs times cotangents.
+
+    Raises:
+      ValueError: if no output has a gradient.
+    """
     terms = [
         (value * from_numpy(cotangents[f"cotangents/{name}"]).to(value.dtype)).sum()
         for name, value in outputs.items()
         if f"cotangents/{name}" in cotangents
     ]
+    if terms and not any(term.requires_grad for term in terms):
+        raise ValueError(
+            "`reference` has no gradient: nothing that it returns hangs on a parameter, or on an "
+            "input that is floating. Check with grad=False."
+        )
     if terms:
         torch.stack([term.to(terms[0].dtype) for term in terms]).sum().backward()

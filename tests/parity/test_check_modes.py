@@ -210,6 +210,15 @@ def test_all_gradients_and_outputs_have_to_be_explained(monkeypatch):
     assert set(seen) == {"outputs/output", *(f"gradients/{row.name}" for row in report.gradients)}
 
 
+def test_a_reference_without_a_gradient_says_what_to_do():
+    def ranked(x):
+        return x.argsort(-1).to(torch.float32)
+
+    with pytest.raises(ValueError, match=r"`reference` has no gradient.*grad=False"):
+        check(lambda x: jnp.argsort(x, -1).astype(jnp.float32), ranked, X)
+    assert check(lambda x: jnp.argsort(x, -1).astype(jnp.float32), ranked, X, grad=False).passed
+
+
 def test_a_reference_without_steps_has_no_cause():
     def port(x):
         return x + (jnp.sin(x) - jax.lax.stop_gradient(jnp.sin(x)))
