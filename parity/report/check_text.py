@@ -98,8 +98,8 @@ def weights(report: CheckReport) -> str:
     known = len(plan.tensors) - len(plan.left_out)
     head = f"{len(placed)} of {known} torch tensors placed"
     if plan.left_out:
-        ends = dict.fromkeys(name.rpartition(".")[2] for name in plan.left_out)
-        head += f", {len(plan.left_out)} left out ({', '.join(ends)})"
+        told = (f"{n.rpartition('.')[2]}: {reason}" for n, reason in plan.left_out.items())
+        head += f", {len(plan.left_out)} not ({', '.join(dict.fromkeys(told))})"
     turned = [p for p in plan.placements if p.how.startswith("transposed")]
     shown = next(iter([*turned, *plan.placements]), None)
     rest = " ..." if len(placed) > 1 else ""

@@ -260,6 +260,33 @@ def test_channels_that_were_not_moved_are_told():
     image = RANDOM.normal(size=(2, 3, 8, 8)).astype(np.float32)
     with pytest.raises(MappingError, match=r"parity\.Pair\(np\.moveaxis\(x, 1, -1\), x\)"):
         check(flax_nn.Conv(4, (3, 3)), nn.Conv2d(3, 4, 3, padding=1), image)
+    with pytest.raises(MappingError) as error:
+        check(
+            flax_nn.Conv(4, (3, 3)), nn.Conv2d(3, 4, 3), image, mapping={"other.weight": "kernel"}
+        )
+    assert "parity.Pair" not in str(error.value)
+
+
+def test_what_has_no_place_is_told_with_the_reason():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.norm = nn.Embedding(9, 4), nn.BatchNorm1d(4)
+            self.head = nn.Linear(4, 9, bias=False)
+            self.head.weight = self.embed.weight
+
+        def forward(self, ids):
+            return self.head(self.norm(self.embed(ids)))
+
+    class Port(flax_nn.Module):
+        @flax_nn.compact
+        def __call__(self, ids, train=False):
+            embed = flax_nn.Embed(9, 4)
+            return embed.attend(flax_nn.BatchNorm(not train, epsilon=1e-5)(embed(ids)))
+
+    report = check(Port(), Tied(), np.arange(9), raises=False)
+    said = "2 not (num_batches_tracked: holds integers, weight: tied to embed.weight)"
+    assert said in " ".join(str(report).split())
 
 
 def test_what_is_no_number_hides_no_cause_and_is_none():
