@@ -144,7 +144,7 @@ def _checked(held: Held, mapping: Any, steps: int) -> CheckReport:
 def _with_layout(held: Held, error: MappingError) -> MappingError:
     """Tell of channels in another place, where that may be why convolutions can't be paired."""
     convolves = any("Conv" in layer.type for layer in held.evidence.layers.values())
-    if held.layouts or not convolves:
+    if held.layouts or not convolves or not (error.unplaced or error.unfilled):
         return error
     way = "Where the port takes channels last: inputs=parity.Pair(np.moveaxis(x, 1, -1), x)."
     return MappingError(f"{error}\n{way}", error.unplaced, error.unfilled)
