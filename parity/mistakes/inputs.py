@@ -15,7 +15,8 @@ from parity.cause import in_any_layer
 from parity.frameworks.torch_calls import Call, tensors
 from parity.mistakes.guess import Guess
 
-# What changes values, keeps their shape, and has no mistake of its own to be left out.
+# What changes values and keeps their shape. That sigmoid or a mask is left out has a name of its
+# own too, which goes before this one.
 _STEPS = (
     *("matmul", "bmm", "mm", "einsum", "cumsum", "exp", "log", "sqrt", "rsqrt", "square", "pow"),
     *("abs", "neg", "log1p", "expm1", "sin", "cos", "tril", "triu", "masked_fill", "sigmoid"),
