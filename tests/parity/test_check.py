@@ -358,6 +358,7 @@ def test_two_mistakes_are_both_named():
 
     report = check(Port(), model, X, raises=False)
     assert [c.code for c in report.causes] == ["gelu-kind", "eps"]
+    assert report.forced.endswith("put in there, 3 differs as well; all else agrees")
     assert all(c.error < 1e-5 for c in report.causes)
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from parity.cause import Cause
 from parity.check_report import CheckReport, Compared
+from parity.report.check_text import knobs
 
 WRONG = Compared("output", 1.0, 1e-6, 1e-7)
 RIGHT = Compared("output", 0.0, 1e-6, 1e-7)
@@ -29,3 +30,10 @@ def test_a_cause_everywhere_covers_all_layers():
     assert codes(cause, weights=weights) == ["weight-unplaced", "norm-missing"]
     every = Cause("norm-missing", "layers.0.norm", "", "", everywhere=True)
     assert codes(every, weights=weights) == ["norm-missing"]
+
+
+def test_a_switch_that_can_not_be_set_is_told():
+    tried = {"no jit": 5.0, "x64": float("nan"), "no scan": 7.0}
+    said = knobs(CheckReport((WRONG,), knobs=tried))
+    assert said == "none alone explains it (no jit, no scan); can't be run with x64"
+    assert knobs(CheckReport((WRONG,), knobs={**tried, "no scan": 1.0})).startswith("no scan: that")

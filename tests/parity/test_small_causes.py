@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from parity.cause import in_any_layer
 from parity.gradient_causes import gradient_causes
 from parity.update_causes import biased_variance, update_cause
 
@@ -60,6 +61,31 @@ def test_momentum_is_named_as_flax_has_it():
     cause = update_cause("running_mean", BEFORE, moved(0.01), moved(0.1), 0.1)
     assert cause.fix == "nn.BatchNorm(momentum=0.9)"
     assert "keeps 0.99 of it, torch 0.9" in cause.cause
+
+
+def after(runs, batch):
+    kept = 0.9**runs
+    return kept * BEFORE + (1 - kept) * batch
+
+
+def test_a_variance_of_n_is_told_after_several_runs_too():
+    ours, theirs = after(3, BATCH * 31 / 32), after(3, BATCH)
+    assert biased_variance(BEFORE, ours, theirs, runs=3)
+    assert not biased_variance(BEFORE, after(2, BATCH), theirs, runs=3)
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("layers.10.norm1", "layers.*.norm1"),
+        ("0:linear#12", "*:linear#12"),
+        ("0.1.weight", "*.*.weight"),
+        ("conv1.weight", "conv1.weight"),
+        ("", ""),
+    ],
+)
+def test_a_path_without_the_numbers_of_layers(path, told):
+    assert in_any_layer(path) == told
 
 
 def test_a_variance_of_n_is_told_from_one_that_is_wrong():
