@@ -9,8 +9,12 @@ _LOW = -1e3
 _LOWEST = -5e3
 # How much lower than all others, at least.
 _GAP = 10
+# What a half format rounds such a number by, as a part of it.
+_ROUNDED = 1e-2
 
 
+# As often as the greatest number goes into the lowest, what the others scatter by may be too much.
+@np.errstate(over="ignore")
 def hidden(values: np.ndarray) -> np.ndarray:
     """Say which values a mask hides: far below all others, and all by one number, or by some."""
     low = values < _LOWEST
@@ -20,7 +24,8 @@ def hidden(values: np.ndarray) -> np.ndarray:
     least, top = float(others.min(initial=0.0)), float(values[low].max())
     # Two masks that are added hide by twice as much; whatever is outside of a mask scatters.
     times = np.round(found / top)
-    is_one = np.abs(found - times * top) <= times * (float(others.max()) - float(others.min()))
+    spread = float(others.max()) - float(others.min())
+    is_one = np.abs(found - times * top) <= times * spread + _ROUNDED * np.abs(found)
     return low & (top < _GAP * least) & bool(is_one.all())
 
 

@@ -1,5 +1,6 @@
 """Scores that a mask hides (parity.hidden_scores)."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -30,6 +31,16 @@ def test_two_masks_that_are_added_hide_by_twice_as_much():
     both = np.where(MASK, -1e4, SCORES) + np.where(MASK[:, :1] | [[False], [True]], -1e4, 0)
     np.testing.assert_array_equal(hidden(both), both < -9e3)
     np.testing.assert_array_equal(hidden(np.where(MASK & (SCORES > 0), -np.inf, both)), both < -9e3)
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16, np.float32])
+def test_what_is_hidden_may_be_rounded_and_hidden_by_any_two_numbers(dtype):
+    wide = (np.where(MASK, -1e4, 0.0) + SCORES).astype(dtype).astype(np.float64)
+    np.testing.assert_array_equal(hidden(wide), MASK)
+    two = np.array([0.0, 0.0, -1e4, float(np.finfo(np.float32).min)])
+    np.testing.assert_array_equal(hidden(two), two < 0)
+    wide = np.array([-1e6, 1e6, -2e7, float(np.finfo(np.float64).min)])
+    assert hidden(wide).sum() in (0, 2)  # without a warning
 
 
 def test_gradients_are_hidden_by_no_mask():
