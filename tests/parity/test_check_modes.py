@@ -53,7 +53,8 @@ class Drawing(flax_nn.Module):
 )
 def test_a_draw_is_dropout_only_where_it_is_nearly_as_far_off_without_it(kind, named):
     torch.manual_seed(0)
-    report = check(Drawing(kind), nn.Sequential(nn.Linear(16, 16), nn.GELU()), X, raises=False)
+    reference = nn.Sequential(nn.Linear(16, 16), nn.GELU())
+    report = check(Drawing(kind), reference, X[:3], raises=False, grad=False)
     assert {code for code in codes(report) if code in ("train-mode", "gelu-kind")} == named
 
 
