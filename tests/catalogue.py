@@ -1,7 +1,6 @@
 """Every public function of ``jax_input`` with example calls, for the laws that all of them keep."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -17,6 +16,11 @@ from jax_input.positions import (
     positions_from_segments,
 )
 from jax_input.sinusoidal import DIFFUSERS, TENSOR2TENSOR, encode_positions, sinusoidal_table
+from tests.catalogue_encoder import ENCODER
+from tests.catalogue_masks import MASKS
+from tests.example import Example, same_bits, stacked, variants
+
+__all__ = ["CAST", "EXAMPLES", "SMOOTH", "same_bits", "stacked", "variants"]
 
 VOCAB_SIZE, MAX_LEN, D_MODEL = 50, 40, 300  # the square root of 300 is no power of two
 GENERATOR = np.random.default_rng(0)
@@ -29,41 +33,6 @@ X = GENERATOR.standard_normal((2, 7, D_MODEL)).astype(np.float32)
 KEPT = GENERATOR.random((2, 7, D_MODEL)) < 0.8
 SEGMENTS = np.array([[1, 1, 1, 2, 2, 3, 0], [4, 4, 4, 4, 4, 1, 1]], np.int32)
 TIMESTEPS = np.array([0.5, 999.0, 3.25, -12.0], np.float32)
-
-
-@dataclass(frozen=True)
-class Example:
-    """One call of a public function.
-
-    Attributes:
-      function: what is called.
-      case: what is special about it.
-      call: takes the arrays alone; everything static is in it.
-      arguments: the arrays, on the host; keys are JAX arrays.
-      smooth: the places of the arguments that have a gradient.
-      withheld: a row gets no gradient though it counts, as PyTorch's padding row.
-      casts: floats may come in any dtype, and the result has it.
-      in_float64: ``call`` where it differs for arguments of float64.
-    """
-
-    function: Callable[..., jax.Array]
-    case: str
-    call: Callable[..., jax.Array]
-    arguments: tuple[Any, ...] = ()
-    smooth: tuple[int, ...] = ()
-    withheld: bool = False
-    casts: bool = True
-    in_float64: Callable[..., jax.Array] | None = None
-
-    def __str__(self) -> str:
-        return f"{self.function.__name__}/{self.case}"
-
-    def cast(self, dtype: Any) -> "Example":
-        """Return the example with its floats in another dtype."""
-        is_float = [np.dtype(np.float32) == argument.dtype for argument in self.arguments]
-        pairs = zip(self.arguments, is_float, strict=True)
-        arguments = tuple(given.astype(dtype) if real else given for given, real in pairs)
-        return replace(self, arguments=arguments, case=f"{self.case}, {np.dtype(dtype).name}")
 
 
 def encoded(**options: Any) -> Callable[..., jax.Array]:
@@ -171,6 +140,8 @@ EXAMPLES = [
         smooth=(1, 2),
         withheld=True,
     ),
+    *MASKS,
+    *ENCODER,
 ]
 SMOOTH = [example for example in EXAMPLES if example.smooth]
 CAST = [
@@ -183,33 +154,3 @@ CAST += [
     for example in EXAMPLES
     if example.casts and example.case in {"scaled", "positions", "mask", "everything"}
 ]
-
-
-def same_bits(actual: Any, expected: Any) -> None:
-    """Raise unless dtype, shape and every bit agree; one NaN is as good as another."""
-    actual, expected = np.asarray(actual), np.asarray(expected)
-    assert actual.dtype == expected.dtype
-    if expected.dtype.itemsize < 8 and jnp.issubdtype(expected.dtype, jnp.floating):
-        both_nan = np.isnan(actual) & np.isnan(expected)
-        kind = f"uint{8 * expected.dtype.itemsize}"
-        actual, expected = (np.where(both_nan, 0, a.view(kind)) for a in (actual, expected))
-    np.testing.assert_array_equal(actual, expected)
-
-
-def variant(argument: Any, index: int) -> Any:
-    """Return another argument that is as good: shifted by some places, or another key."""
-    if jnp.issubdtype(argument.dtype, jax.dtypes.prng_key):
-        return jax.random.fold_in(argument, index)
-    return argument + argument.dtype.type(index) if argument.ndim == 0 else np.roll(argument, index)
-
-
-def variants(example: Example, count: int = 3) -> list[tuple[Any, ...]]:
-    """Return the arguments of the example and of others of the same shapes."""
-    return [
-        tuple(variant(argument, index) for argument in example.arguments) for index in range(count)
-    ]
-
-
-def stacked(rows: list[tuple[Any, ...]]) -> tuple[jax.Array, ...]:
-    """Return each argument of all the rows along a new leading axis."""
-    return tuple(jnp.stack(column) for column in zip(*rows, strict=True))

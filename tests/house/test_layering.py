@@ -15,8 +15,10 @@ SOURCES = sorted(file for name in PACKAGES for file in (ROOT / name).rglob("*.py
 # library, numpy, jaxtyping and its own package.
 MAY_IMPORT = {
     "jax_input/": {"jax"},
-    "jax_input/linen.py": {"jax", "flax"},
-    "jax_input/nnx.py": {"jax", "flax"},
+    "jax_input/linen/": {"jax", "flax"},
+    "jax_input/nnx/": {"jax", "flax"},
+    "jax_input/plots.py": {"jax", "matplotlib"},
+    "jax_input/training.py": {"jax", "flax", "optax"},
     "torch_ref/": {"torch"},
     "parity/": set(),
     "parity/cli.py": {"typer", "click", "rich"},

@@ -40,7 +40,7 @@ def test_reverse_mode_is_forward_mode_transposed(example):
     function, arguments = of_smooth(example)
     tangents = directions(arguments, 1)
     result, tangent = jax.jit(lambda *given: jax.jvp(function, *given))(arguments, tangents)
-    same_bits(result, example.call(*example.arguments))
+    example.agree(result, example.call(*example.arguments))
     assert tangent.dtype == result.dtype
     (cotangent,) = directions((result,), 2)
     gradients = compiled_pullback(function)(cotangent, *arguments)
@@ -50,6 +50,11 @@ def test_reverse_mode_is_forward_mode_transposed(example):
         np.asarray(cotangent, np.float64)
     )
     bound = 4 * float(jnp.finfo(result.dtype).eps) * scale
+    if example.summed:  # either side is wrong by what its own factors are
+        sizes = [np.linalg.norm(np.asarray(g, np.float64)) for g in (*tangents, *gradients)]
+        half = len(tangents)
+        scale += sum(a * b for a, b in zip(sizes[:half], sizes[half:], strict=True))
+        bound += 3 * example.slack(result.dtype) * scale
     assert abs(inner(tangent, cotangent) - inner(tangents, gradients)) <= bound
 
 
@@ -64,12 +69,14 @@ def test_gradient_has_the_same_bits_compiled(example):
     eager = jax.vjp(function, *arguments)[1](cotangent)
     compiled = compiled_pullback(function)(cotangent, *arguments)
     for ours, theirs in zip(compiled, eager, strict=True):
-        same_bits(ours, theirs)
+        example.agree(ours, theirs, times=3)  # forward, and two products back
 
 
 @pytest.mark.parametrize("example", [e for e in SMOOTH if not e.withheld], ids=str)
 def test_derivative_is_the_slope_in_float64(example):
-    step = 2.0**-12  # so that the float32 timesteps move by exactly this
+    # The float32 timesteps move by exactly 2**-12. Functions that are no lines need a smaller step:
+    # its square, times a third derivative, is nothing, and 2**-52 / step is as little.
+    step = 2.0**-20 if example.summed else 2.0**-12
     wide = example.cast(np.float64)
     with jax.enable_x64(True):
         function, arguments = of_smooth(wide, example.in_float64)
@@ -83,7 +90,8 @@ def test_derivative_is_the_slope_in_float64(example):
     tangents = tuple(direction.astype(np.float32) for direction in tangents)
     _, tangent = jax.jvp(function, arguments, tangents)
     # Linear functions have no truncation error; the timesteps' is step**2 / 6.
-    np.testing.assert_allclose(tangent, slope, rtol=3e-7, atol=3e-7)
+    slack = 3 * example.slack(np.float32) * np.abs(slope).max()
+    np.testing.assert_allclose(tangent, slope, rtol=3e-7, atol=3e-7 + slack)
 
 
 @pytest.mark.parametrize("example", [e for e in SMOOTH if e.withheld], ids=str)
@@ -102,4 +110,5 @@ def test_withheld_gradient_is_that_of_the_other_rows(example):
 def test_what_has_no_gradient_gives_integers_or_takes_them(example):
     floats = [g for g in example.arguments if jnp.issubdtype(g.dtype, jnp.floating)]
     result = example.call(*example.arguments)
-    assert not floats or np.isnan(np.asarray(result, np.float64)).any()
+    is_exact = not jnp.issubdtype(result.dtype, jnp.floating)
+    assert not floats or is_exact or np.isnan(np.asarray(result, np.float64)).any()

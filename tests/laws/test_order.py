@@ -15,7 +15,7 @@ def test_other_calls_in_between_change_nothing(example):
             other.call(*other.arguments)
             jax.jit(other.call)(*other.arguments)
     same_bits(example.call(*example.arguments), first)
-    same_bits(jax.jit(example.call)(*example.arguments), first)
+    example.agree(jax.jit(example.call)(*example.arguments), first)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)

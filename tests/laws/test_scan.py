@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.catalogue import EXAMPLES, SMOOTH, same_bits, stacked, variants
+from tests.catalogue import EXAMPLES, SMOOTH, stacked, variants
 
 
 @pytest.mark.parametrize("example", [e for e in EXAMPLES if e.arguments], ids=str)
@@ -16,7 +16,7 @@ def test_scan_gives_the_bits_of_a_loop(example):
         return carry, example.call(*row)
 
     _, actual = jax.lax.scan(step, None, stacked(rows))
-    same_bits(actual, jnp.stack([example.call(*row) for row in rows]))
+    example.agree(actual, jnp.stack([example.call(*row) for row in rows]))
 
 
 @pytest.mark.parametrize("example", SMOOTH, ids=str)
@@ -37,5 +37,6 @@ def test_gradient_of_a_scan_is_the_sum_over_its_steps(example):
     argument = jnp.asarray(example.arguments[place])
     expected = sum(jax.grad(loss)(argument, row) for row in rows)
     # The two add the same three float32 terms in another order.
-    bound = 3 * np.finfo(np.float32).eps * np.abs(expected).max()
+    slack = 3 * np.finfo(np.float32).eps + 3 * example.slack(np.float32)
+    bound = slack * np.abs(expected).max()
     np.testing.assert_allclose(jax.grad(scanned)(argument), expected, rtol=0, atol=bound)

@@ -11,9 +11,13 @@ from flax import nnx
 
 import jax_input.linen
 import jax_input.nnx
+from jax_input.config import EncoderConfig
+from jax_input.initial import encoder_params
 from jax_input.inputs import transformer_input
+from jax_input.masks import padding_mask
 from jax_input.positions import position_ids, positions_from_mask
 from jax_input.sinusoidal import sinusoidal_table
+from jax_input.stack import encoder
 
 # The square root of 48 is no power of two, so that a product and a sum could be contracted.
 VOCAB_SIZE, D_MODEL, MAX_LEN = 20, 48, 30
@@ -175,6 +179,59 @@ def test_the_look_up_alone_scales_as_the_whole_does():
     sizes = {"vocab_size": 4, "d_model": 2}
     embeds = [jax_input.linen.Embed(**sizes), jax_input.nnx.Embed(**sizes, rngs=nnx.Rngs(0))]
     assert {embed.scale for embed in embeds} == {jax_input.linen.TransformerInput(**sizes).scale}
+
+
+# The encoder, with all its parameters.
+
+
+def encoder_config(dtype, param_dtype):
+    options = {"d_ff": 64, "norm": "pre", "final_norm": True}
+    return EncoderConfig(
+        num_layers=2, d_model=D_MODEL, num_heads=4, **options, dtype=dtype, param_dtype=param_dtype
+    )
+
+
+def encoders(config):
+    """Return the forward of the pure functions and of both shells, of all parameters."""
+    options = {"config": config, "vocab_size": VOCAB_SIZE, "max_len": MAX_LEN, "padding_idx": 0}
+    table = sinusoidal_table(MAX_LEN, D_MODEL, dtype=config.dtype)
+    mask = padding_mask(IDS != 0, padding_side="any")
+    model = jax_input.linen.Encoder(**options, deterministic=True)
+    module = jax_input.nnx.Encoder(**options, deterministic=True, rngs=nnx.Rngs(0))
+    graph, _, rest = nnx.split(module, nnx.Param, ...)
+
+    def pure(params):
+        x = transformer_input(IDS, params["embedding"], table, padding_idx=0)
+        layers = {name: params[name] for name in ("layers", "final_norm")}
+        return encoder(x, layers, config, mask=mask)
+
+    def by_linen(params):
+        variables = {"params": params, "constants": {"position_table": table}}
+        return model.apply(variables, IDS, mask)
+
+    def by_nnx(params):
+        state = nnx.State(jax.tree.map(nnx.Param, params))
+        return nnx.merge(graph, state, rest)(IDS, mask)
+
+    return pure, by_linen, by_nnx
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("dtype", "param_dtype"), [(jnp.float32, jnp.float32), (jnp.bfloat16, jnp.float32)]
+)
+def test_the_encoders_and_the_pure_functions_are_equal(dtype, param_dtype):
+    config = encoder_config(dtype, param_dtype)
+    params = encoder_params(jax.random.key(3), config) | {"embedding": embedding_in(param_dtype)}
+    expected, *others = (
+        jax.jit(with_gradient(forward))(params, cotangent_in(dtype)) for forward in encoders(config)
+    )
+    assert expected[0].dtype == dtype
+    assert all(leaf.dtype == param_dtype for leaf in jax.tree.leaves(expected[1]))
+    assert expected[1]["embedding"].any()
+    assert expected[1]["layers"]["attention"]["query"]["kernel"].any()
+    for got in others:
+        jax.tree.map(np.testing.assert_array_equal, got, expected)
 
 
 # Known values by either shell: the look-up with given weights, and the positions.

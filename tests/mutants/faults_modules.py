@@ -2,8 +2,8 @@
 
 from tests.mutants.fault import PORT_RAISED, Fault
 
-_LINEN = "jax_input/linen.py"
-_NNX = "jax_input/nnx.py"
+_LINEN = "jax_input/linen/input.py"
+_NNX = "jax_input/nnx/input.py"
 _LINEN_TERMS = "linen/TransformerInput[padding left, bfloat16, jit]"
 _NNX_TERMS = "nnx/TransformerInput[padding left, bfloat16, jit]"
 _EMBED_SCALE = (

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants import (
+    faults_encoder,
     faults_inputs,
     faults_look_up,
     faults_modules,
@@ -33,6 +34,7 @@ FAULTS = (
     *faults_look_up.FAULTS,
     *faults_inputs.FAULTS,
     *faults_modules.FAULTS,
+    *faults_encoder.FAULTS,
     *faults_reference.FAULTS,
 )
 ROOT = Path(__file__).parents[2]

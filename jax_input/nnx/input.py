@@ -1,8 +1,4 @@
-"""Flax NNX modules of the input part: they own the variables, the pure functions compute.
-
-Give optimizers ``wrt=nnx.Param``. A wider filter with weight decay moves the position table, and
-then the module and ``jax_input.checkpoints.restore`` refuse it.
-"""
+"""NNX modules of the input part."""
 
 from typing import Any, Literal
 
@@ -22,12 +18,10 @@ from jax_input.positions import Positions, add_positions
 from jax_input.requirements import require_flag
 from jax_input.sinusoidal import PAPER, Sinusoid, sinusoidal_table
 
-__all__ = ["Constant", "Embed", "PositionalEncoding", "TransformerInput"]
-
 Randomness = nnx.Rngs | nnx.RngStream | Array
-_NORMAL = nnx.initializers.normal(1.0)
+NORMAL = nnx.initializers.normal(1.0)
 # Constructors call themselves on these, abstractly, so that wrong arguments raise there.
-_NO_TOKENS = np.zeros(0, np.int32)
+NO_TOKENS = np.zeros(0, np.int32)
 
 
 class Constant(nnx.Variable):
@@ -61,7 +55,7 @@ class Embed(nnx.Module):
         zero_padding: bool = False,
         dtype: DTypeLike | None = None,
         param_dtype: DTypeLike = jnp.float32,
-        embedding_init: Initializer = _NORMAL,
+        embedding_init: Initializer = NORMAL,
         rngs: nnx.Rngs,
     ) -> None:
         """Draw the embedding; raises as ``embed_tokens``."""
@@ -71,8 +65,8 @@ class Embed(nnx.Module):
         self.zero_padding = zero_padding
         self.dtype = dtype
         shape = vocab_size, d_model
-        self.embedding = _draw(rngs, shape, param_dtype, padding_idx, embedding_init)
-        jax.eval_shape(lambda: self(_NO_TOKENS))
+        self.embedding = draw_embedding(rngs, shape, param_dtype, padding_idx, embedding_init)
+        jax.eval_shape(lambda: self(NO_TOKENS))
 
     def __call__(self, token_ids: Integer[ArrayLike, "*batch"]) -> Float[Array, "*batch d_model"]:
         """Look up and scale the tokens; raises as ``embed_tokens``."""
@@ -133,7 +127,8 @@ class PositionalEncoding(nnx.Module):
         table = self.position_table[...]
         table = require_position_table(table, self.shape, self.dtype, self.sinusoid)
         x = add_positions(x, table, positions=positions)
-        return dropout(x, self.dropout_rate, key=_dropout_key(self, deterministic, rngs))
+        key = dropout_key(self, self.dropout_rate, deterministic, rngs)
+        return dropout(x, self.dropout_rate, key=key)
 
 
 class TransformerInput(nnx.Module):
@@ -167,7 +162,7 @@ class TransformerInput(nnx.Module):
         dtype: DTypeLike = jnp.float32,
         param_dtype: DTypeLike = jnp.float32,
         sinusoid: Sinusoid = PAPER,
-        embedding_init: Initializer = _NORMAL,
+        embedding_init: Initializer = NORMAL,
         rngs: nnx.Rngs,
     ) -> None:
         """Draw and build both tables; raises as ``sinusoidal_table`` and ``transformer_input``."""
@@ -178,11 +173,11 @@ class TransformerInput(nnx.Module):
         self.deterministic = deterministic
         self.sinusoid = sinusoid
         shape = vocab_size, d_model
-        self.embedding = _draw(rngs, shape, param_dtype, padding_idx, embedding_init)
+        self.embedding = draw_embedding(rngs, shape, param_dtype, padding_idx, embedding_init)
         table = sinusoidal_table(max_len, d_model, sinusoid=sinusoid, dtype=dtype)
         self.position_table, self.dtype = Constant(table), table.dtype
         self.rngs = nnx.data(rngs.dropout.fork() if dropout_rate else None)
-        jax.eval_shape(lambda: self(_NO_TOKENS, deterministic=True))
+        jax.eval_shape(lambda: self(NO_TOKENS, deterministic=True))
 
     def __call__(
         self,
@@ -217,32 +212,38 @@ class TransformerInput(nnx.Module):
             scale=self.scale,
             padding_idx=self.padding_idx,
             dropout_rate=self.dropout_rate,
-            dropout_key=_dropout_key(self, deterministic, rngs),
+            dropout_key=dropout_key(self, self.dropout_rate, deterministic, rngs),
         )
 
 
-def _draw(
+def draw_embedding(
     rngs: nnx.Rngs, shape: tuple[int, int], dtype: DTypeLike, padding_idx: int | None, init: Any
 ) -> nnx.Param:
     """Draw the parameter, its padding row zero."""
     shape = require_parameter(*shape, dtype, padding_idx, init)
-    if not isinstance(rngs, nnx.Rngs):
-        raise TypeError(f"`rngs` must be nnx.Rngs, got {type(rngs).__name__}. Pass nnx.Rngs(0).")
-    parameter = nnx.Param(init(rngs.params(), shape, dtype))  # may bring metadata, so kept whole
+    drawn = init(require_rngs(rngs).params(), shape, dtype)
+    parameter = nnx.Param(drawn)  # may bring metadata, so kept whole
     parameter[...] = zero_padding_row(parameter[...], shape, padding_idx)
     return parameter
 
 
-def _dropout_key(
-    module: PositionalEncoding | TransformerInput, deterministic: bool | None, rngs: Any
+def require_rngs(rngs: Any) -> nnx.Rngs:
+    """Return streams of keys, or say what came instead."""
+    if not isinstance(rngs, nnx.Rngs):
+        raise TypeError(f"`rngs` must be nnx.Rngs, got {type(rngs).__name__}. Pass nnx.Rngs(0).")
+    return rngs
+
+
+def dropout_key(
+    module: Any, dropout_rate: float, deterministic: bool | None, rngs: Any
 ) -> Array | None:
-    """Return a key where entries are to be dropped."""
+    """Return a key where entries are to be dropped, by the module or its call."""
     is_off = module.deterministic if deterministic is None else deterministic
-    if require_flag("deterministic", is_off) or module.dropout_rate == 0:
+    if require_flag("deterministic", is_off) or dropout_rate == 0:
         return None
     if (source := module.rngs if rngs is None else rngs) is None:
         raise ValueError(
-            f"`rngs` is None, but `dropout_rate` is {module.dropout_rate} and `deterministic` is "
+            f"`rngs` is None, but `dropout_rate` is {dropout_rate} and `deterministic` is "
             "False. Pass rngs to the constructor or to the call, or call eval()."
         )
     source = source.dropout if isinstance(source, nnx.Rngs) else source

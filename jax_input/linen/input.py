@@ -1,9 +1,4 @@
-"""Flax linen modules of the input part: they own the variables, the pure functions compute.
-
-``params`` holds the embedding alone. The position table is the variable ``position_table`` of the
-collection "constants". Name that collection as broadcast in ``nn.scan`` and with axis None in
-``nn.vmap``, or leave it out: without it the rows of each call are built again, with the same bits.
-"""
+"""Linen modules of the input part."""
 
 from functools import partial
 from typing import Any, Literal
@@ -24,8 +19,6 @@ from jax_input.positions import Positions, add_positions
 from jax_input.rebuild import rebuild_rows
 from jax_input.requirements import require_dtype, require_flag, require_size
 from jax_input.sinusoidal import PAPER, Sinusoid, sinusoidal_table
-
-__all__ = ["Embed", "PositionalEncoding", "TransformerInput"]
 
 
 class Embed(nn.Module, kw_only=True):
@@ -97,7 +90,7 @@ class PositionalEncoding(nn.Module, kw_only=True):
         table, positions = _position_table(self, np.shape(x)[:-1], positions)
         x = add_positions(x, table, positions=positions)
         rate = require_rate("dropout_rate", self.dropout_rate)
-        return dropout(x, rate, key=_dropout_key(self, deterministic))
+        return dropout(x, rate, key=dropout_key(self, rate, deterministic))
 
 
 class TransformerInput(nn.Module, kw_only=True):
@@ -163,7 +156,7 @@ class TransformerInput(nn.Module, kw_only=True):
             scale=self.scale,
             padding_idx=self.padding_idx,
             dropout_rate=self.dropout_rate,
-            dropout_key=_dropout_key(self, deterministic),
+            dropout_key=dropout_key(self, self.dropout_rate, deterministic),
         )
 
 
@@ -195,11 +188,9 @@ def _position_table(
     return module.variable("constants", name, build).value, positions
 
 
-def _dropout_key(
-    module: PositionalEncoding | TransformerInput, deterministic: bool | None
-) -> Array | None:
-    """Return a key where entries are to be dropped."""
-    if module.dropout_rate == 0:
+def dropout_key(module: Any, dropout_rate: float, deterministic: bool | None) -> Array | None:
+    """Return a key where entries are to be dropped, by the module or its call."""
+    if dropout_rate == 0:
         return None
     merged = nn.merge_param("deterministic", module.deterministic, deterministic)
     return None if require_flag("deterministic", merged) else module.make_rng("dropout")
