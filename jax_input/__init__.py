@@ -9,7 +9,7 @@ from jax_input.config import EncoderConfig
 from jax_input.embedding import embed_tokens
 from jax_input.initial import encoder_params
 from jax_input.inputs import dropout, transformer_input
-from jax_input.layers import encoder_layer, feed_forward, layer_norm
+from jax_input.layers import encoder_layer, feed_forward
 from jax_input.library_attention import jax_nn_attention
 from jax_input.mask_conventions import (
     mask_from_attn_mask,
@@ -25,6 +25,7 @@ from jax_input.masks import (
     padding_mask,
     segment_mask,
 )
+from jax_input.normalization import layer_norm
 from jax_input.positions import (
     add_positions,
     position_ids,

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 from jax_input.attention_arguments import require_fitting, require_heads, select_seen
 from jax_input.dense import dense, require_names, require_vectors
 from jax_input.inputs import PRNGKey, dropout, require_key, require_rate
+from jax_input.masks import Mask
 from jax_input.requirements import require_flag
 from jax_input.rounding import wide_dtype
 
@@ -27,7 +28,7 @@ def dot_product_attention(
     key: Float[ArrayLike, "batch key num_heads head_dim"],
     value: Float[ArrayLike, "batch key num_heads value_dim"],
     *,
-    mask: Bool[ArrayLike, "#batch #num_heads #query #key"] | None = None,
+    mask: Mask | None = None,
     dropout_rate: int | float = 0.0,
     dropout_key: PRNGKey | None = None,
     matmul_precision: lax.PrecisionLike = None,
@@ -84,7 +85,7 @@ def multi_head_attention(
     x: Float[ArrayLike, "batch seq_len d_model"],
     params: Mapping[str, Any],
     *,
-    mask: Bool[ArrayLike, "#batch #num_heads #query #key"] | None = None,
+    mask: Mask | None = None,
     dropout_rate: int | float = 0.0,
     dropout_key: PRNGKey | None = None,
     matmul_precision: lax.PrecisionLike = None,

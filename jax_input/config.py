@@ -30,13 +30,13 @@ class EncoderConfig:
       activation: "relu", "gelu" (exact, PyTorch's default) or "gelu_tanh" (JAX's default).
       eps: of every normalisation.
       norm_form: as in ``layer_norm``.
-      use_bias: whether linear layers and normalisations have a bias.
+      use_bias: whether ``encoder_params`` draws biases; the functions use those that are there.
       dropout_rate: the chance of a zero in each of the four places.
       remat: what is computed again in the backward pass: None nothing but attention weights, "full"
         everything, or what a policy of ``jax.checkpoint_policies`` says.
       scan: one compiled layer for all, instead of each by itself.
       matmul_precision: of every matrix product.
-      dtype: what is computed in; None for the dtype of ``x``.
+      dtype: what ``encoder`` casts ``x`` to, and so computes in; None for the dtype of ``x``.
       param_dtype: of the parameters that ``encoder_params`` draws.
 
     Raises:

@@ -12,10 +12,12 @@ from jaxtyping import Float
 from jax_input.requirements import require_floats
 from jax_input.rounding import wide_dtype
 
+Params = Mapping[str, Any]
+
 
 def dense(
     x: Float[Array, "..."],
-    params: Mapping[str, Any],
+    params: Params,
     axes: int = 1,
     *,
     name: str = "params",

@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Bool
 
 from jax_input.leaves import Leaf, Tree, norm, read_array, read_leaves
+from jax_input.masks import Mask
 from jax_input.symptoms import Finding, parameter_findings
 from jax_input.tap_symptoms import SATURATED_SHARE, saturation, tap_findings
 from jax_input.taps import Taps, first_not_finite, read_mask, read_taps
@@ -75,7 +76,7 @@ def gradient_report(
     updates: Tree | None = None,
     taps: Mapping[str, ArrayLike] | None = None,
     *,
-    mask: Bool[ArrayLike, "batch|1 num_heads|1 query|1 key|1"] | None = None,
+    mask: Mask | None = None,
     frozen: Tree | Callable[[str], bool] | None = None,
     loss: ArrayLike | None = None,
 ) -> GradientReport:

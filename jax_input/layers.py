@@ -1,6 +1,6 @@
-"""What an encoder is made of: normalisation, the feed-forward network, and a layer of both."""
+"""What an encoder is made of: the feed-forward network, and a layer of it and attention."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -8,79 +8,23 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from jax_input.attention import AttentionFn, dot_product_attention, multi_head_attention
-from jax_input.config import ACTIVATIONS, NORM_FORMS, EncoderConfig, require_eps
-from jax_input.dense import dense, require_names, require_vectors
+from jax_input.config import ACTIVATIONS, EncoderConfig
+from jax_input.dense import Params, dense, require_names, require_vectors
 from jax_input.inputs import PRNGKey, dropout, require_key, require_rate
+from jax_input.masks import Mask
+from jax_input.normalization import layer_norm
 from jax_input.requirements import require_flag, require_floats, require_one_of
 from jax_input.rounding import wide_dtype
 
-Params = Mapping[str, Any]
 _ACTIVATE: dict[str, Callable[[Array], Array]] = {
     "relu": jax.nn.relu,
     "gelu": partial(jax.nn.gelu, approximate=False),
     "gelu_tanh": partial(jax.nn.gelu, approximate=True),
 }
 _LEAVES = ("", "_norm")
-
-
-def layer_norm(
-    x: Float[ArrayLike, "*batch d_model"],
-    params: Params,
-    *,
-    eps: float = 1e-5,
-    form: Literal["standard", "annotated"] = "standard",
-) -> Float[Array, "*batch d_model"]:
-    """Give each vector mean 0 and variance 1, then scale and shift it.
-
-    The mean is taken off before the variance is summed, in float32 (float64 for float64): the
-    difference of two sums that is common in JAX loses all digits where the mean is 1,000 times the
-    deviation.
-
-    Args:
-      x: any shape; the last axis is normalised.
-      params: "scale" and, if there is one, "bias", each ``[d_model]``.
-      eps: added to the variance; PyTorch's 1e-5 by default, where Flax has 1e-6 and BERT 1e-12.
-      form: "standard" is (x - mean) / sqrt(variance + eps); "annotated", of the Annotated
-        Transformer, is (x - mean) / (deviation + eps) with d_model - 1 in the deviation.
-
-    Returns:
-      The shape and dtype of ``x``, rounded once.
-
-    Raises:
-      TypeError: if arrays hold no supported floats or ``eps`` is no number.
-      ValueError: if the shapes don't fit, or ``eps`` or ``form`` is not one of those allowed.
-
-    Source: Ba et al. 2016, section 3. Reference: ``torch_ref.layer_norm``.
-    """
-    require_names("params", params, ("scale",), ("bias",))
-    require_one_of("form", form, NORM_FORMS)
-    eps, x = require_eps(eps), require_floats("x", x)
-    size = x.shape[-1] if x.ndim else 0
-    if size == 0 or (form == "annotated" and size == 1):
-        least = "two elements" if form == "annotated" else "one element"
-        raise ValueError(
-            f"`x` must have {least} at least along its last axis, got {list(x.shape)}."
-        )
-    wide = x.astype(wide_dtype(x.dtype))
-    centred = wide - jnp.mean(wide, axis=-1, keepdims=True)
-    squares = jnp.sum(centred * centred, axis=-1, keepdims=True)
-    if form == "standard":
-        y = centred * lax.rsqrt(squares / size + eps)
-    else:
-        y = centred / (_deviation(squares / (size - 1)) + eps)
-    for name, combine in (("scale", jnp.multiply), ("bias", jnp.add)):
-        if (leaf := params.get(name)) is not None:
-            row = require_floats(f"params[{name!r}]", leaf)
-            if row.shape != (size,):
-                raise ValueError(
-                    f"`params[{name!r}]` must have the shape of the last axis of `x`, [{size}], "
-                    f"got {list(row.shape)}."
-                )
-            y = combine(y, jnp.broadcast_to(row.astype(y.dtype), y.shape))
-    return y.astype(x.dtype)
 
 
 def feed_forward(
@@ -122,7 +66,7 @@ def encoder_layer(
     params: Params,
     config: EncoderConfig,
     *,
-    mask: Bool[ArrayLike, "#batch #num_heads #query #key"] | None = None,
+    mask: Mask | None = None,
     dropout_key: PRNGKey | None = None,
     attention_fn: AttentionFn = dot_product_attention,
     return_taps: bool = False,
@@ -163,7 +107,7 @@ def encoder_layer(
         "feed_forward": _feed_forward,
     }
     require_names("params", params, tuple(f"{name}{end}" for name in sublayers for end in _LEAVES))
-    _require_heads(params["attention"], config)
+    _require_sizes(params, config)
     has_taps = require_flag("return_taps", return_taps)
     has_taps = require_flag("return_weights", return_weights) or has_taps
     is_dropped = dropout_key is not None and config.dropout_rate > 0
@@ -230,21 +174,20 @@ def _out(hidden: Array, params: Params, rate: Any, key: Any, matmul_precision: A
     return dense(kept, params["out"], name="params['out']", matmul_precision=matmul_precision)
 
 
-def _require_heads(params: Any, config: EncoderConfig) -> None:
-    """Refuse kernels of another number of heads: their sizes would fit all the same."""
-    expected = (config.d_model, config.num_heads, config.d_model // config.num_heads)
-    require_names("params['attention']", params, ("query", "key", "value", "out"))
-    for name in ("query", "key", "value"):
-        require_names(f"params['attention'][{name!r}]", params[name], ("kernel",), ("bias",))
-        shape = jnp.shape(params[name]["kernel"])
-        if shape != expected:
+def _require_sizes(params: Params, config: EncoderConfig) -> None:
+    """Refuse kernels of other sizes than the config's: each of them would fit some other one."""
+    projections = ("query", "key", "value")
+    require_names("params['attention']", params["attention"], (*projections, "out"))
+    require_names("params['feed_forward']", params["feed_forward"], ("in", "out"))
+    split = (config.d_model, config.num_heads, config.d_model // config.num_heads)
+    expected: dict[tuple[str, str], tuple[tuple[int, ...], str]] = {
+        **{("attention", name): (split, "d_model, num_heads, head_dim") for name in projections},
+        ("feed_forward", "in"): ((config.d_model, config.d_ff), "d_model, d_ff"),
+    }
+    for (part, name), (sizes, words) in expected.items():
+        require_names(f"params[{part!r}][{name!r}]", params[part][name], ("kernel",), ("bias",))
+        if (shape := jnp.shape(params[part][name]["kernel"])) != sizes:
             raise ValueError(
-                f"`params['attention'][{name!r}]['kernel']` must have shape {list(expected)} "
-                f"(d_model, num_heads, head_dim of `config`), got {list(shape)}."
+                f"`params[{part!r}][{name!r}]['kernel']` must have shape {list(sizes)} "
+                f"({words} of `config`), got {list(shape)}."
             )
-
-
-def _deviation(variance: Array) -> Array:
-    """Return the square root, whose gradient at zero is zero, as PyTorch's is."""
-    is_zero = variance == 0
-    return jnp.where(is_zero, 0, jnp.sqrt(jnp.where(is_zero, 1, variance)))

@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from jax_input.attention_arguments import require_fitting, require_heads, select_seen
+from jax_input.masks import Mask
 
 _WHY = {
     "dropout_key": "it drops no weights",
@@ -22,7 +23,7 @@ def jax_nn_attention(
     key: Float[ArrayLike, "batch key num_heads head_dim"],
     value: Float[ArrayLike, "batch key num_heads head_dim"],
     *,
-    mask: Bool[ArrayLike, "#batch #num_heads #query #key"] | None = None,
+    mask: Mask | None = None,
     implementation: Literal["xla", "cudnn"] | None = None,
     **options: Any,
 ) -> Float[Array, "batch query num_heads head_dim"]:

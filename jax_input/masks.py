@@ -23,7 +23,8 @@ from jax_input.requirements import (
     require_size,
 )
 
-Mask = Bool[Array, "#batch #num_heads #query key"]
+# What attention takes: an axis of size 1 serves all.
+Mask = Bool[ArrayLike, "#batch #num_heads #query #key"]
 
 
 def padding_mask(

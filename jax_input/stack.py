@@ -7,13 +7,15 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from jax_input.attention import AttentionFn, dot_product_attention
 from jax_input.config import EncoderConfig
 from jax_input.dense import require_names, require_vectors
 from jax_input.inputs import PRNGKey, require_key
-from jax_input.layers import Params, encoder_layer, layer_norm
+from jax_input.layers import Params, encoder_layer
+from jax_input.masks import Mask
+from jax_input.normalization import layer_norm
 from jax_input.requirements import require_flag
 
 _FLAGS = ("attention_fn", "return_taps", "return_weights")
@@ -24,7 +26,7 @@ def encoder(
     params: Params,
     config: EncoderConfig,
     *,
-    mask: Bool[ArrayLike, "#batch #num_heads #query #key"] | None = None,
+    mask: Mask | None = None,
     dropout_key: PRNGKey | None = None,
     attention_fn: AttentionFn = dot_product_attention,
     return_taps: bool = False,

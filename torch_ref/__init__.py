@@ -11,7 +11,7 @@ from torch_ref.embedding import Embeddings, embed_tokens
 from torch_ref.encoder_modules import Encoder, EncoderLayer, MultiHeadAttention
 from torch_ref.initial import encoder_params
 from torch_ref.inputs import dropout, transformer_input
-from torch_ref.layers import encoder_layer, feed_forward, layer_norm
+from torch_ref.layers import encoder_layer, feed_forward
 from torch_ref.mask_conventions import (
     mask_from_attn_mask,
     mask_from_bias,
@@ -27,6 +27,7 @@ from torch_ref.masks import (
     segment_mask,
 )
 from torch_ref.modules import PositionalEncoding, TransformerInput
+from torch_ref.normalization import layer_norm
 from torch_ref.positions import (
     add_positions,
     position_ids,

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch_ref.config import EncoderConfig
 from torch_ref.dense import Params, map_params, require_names, require_vectors
 from torch_ref.dropout_masks import DropoutMasks, mask_shapes, require_dropout_masks
-from torch_ref.layers import encoder_layer, layer_norm
+from torch_ref.layers import encoder_layer
+from torch_ref.normalization import layer_norm
 from torch_ref.requirements import require_one_of
 from torch_ref.rounding import narrow, widen
 

@@ -8,15 +8,14 @@ import jax
 from flax import linen as nn
 from jax import Array
 from jax.typing import ArrayLike
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from jax_input.attention import AttentionFn, dot_product_attention, multi_head_attention
 from jax_input.config import EncoderConfig
 from jax_input.layers import encoder_layer
 from jax_input.linen.input import dropout_key
+from jax_input.masks import Mask
 from jax_input.shells import attention_params, layer_params, require_config
-
-Mask = Bool[ArrayLike, "batch|1 num_heads|1 query|1 key|1"]
 
 
 class MultiHeadAttention(nn.Module, kw_only=True):

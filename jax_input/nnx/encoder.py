@@ -13,6 +13,7 @@ from jax_input.attention import AttentionFn, dot_product_attention
 from jax_input.config import EncoderConfig
 from jax_input.initial import encoder_params
 from jax_input.inputs import PRNGKey, transformer_input
+from jax_input.masks import Mask
 from jax_input.nnx.input import (
     NO_TOKENS,
     NORMAL,
@@ -22,7 +23,7 @@ from jax_input.nnx.input import (
     dropout_key,
     require_rngs,
 )
-from jax_input.nnx.layers import Mask, own, owned
+from jax_input.nnx.layers import own, owned
 from jax_input.origin import require_position_table
 from jax_input.positions import Positions
 from jax_input.shells import input_dtype, require_config, require_vectors_alone

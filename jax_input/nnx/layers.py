@@ -6,15 +6,14 @@ from typing import Any
 import jax
 from flax import nnx
 from jax.typing import ArrayLike
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from jax_input.attention import AttentionFn, dot_product_attention, multi_head_attention
 from jax_input.config import EncoderConfig
 from jax_input.layers import encoder_layer
+from jax_input.masks import Mask
 from jax_input.nnx.input import Randomness, dropout_key, require_rngs
 from jax_input.shells import attention_params, layer_params, require_config
-
-Mask = Bool[ArrayLike, "batch|1 num_heads|1 query|1 key|1"]
 
 
 class MultiHeadAttention(nnx.Module):

@@ -63,7 +63,7 @@ def _layer_norm(form: str, dtype: str) -> Case:
         return jax_input.layers.layer_norm(x, params, form=form), {}  # type: ignore[arg-type]
 
     def reference(x: Any, scale: Any, bias: Any) -> Any:
-        from torch_ref.layers import layer_norm
+        from torch_ref.normalization import layer_norm
 
         params = {"scale": scale, "bias": bias}
         return layer_norm(x, params, form=form), {}  # type: ignore[arg-type]

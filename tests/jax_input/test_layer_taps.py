@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from jax_input.attention import multi_head_attention
-from jax_input.layers import encoder_layer, feed_forward, layer_norm
+from jax_input.layers import encoder_layer, feed_forward
+from jax_input.normalization import layer_norm
 from tests.jax_input.test_layers import CONFIG, MASK, X, layer_params
 
 POST = [
@@ -102,6 +103,15 @@ def test_another_number_of_heads_and_a_missing_kernel_are_refused():
         ValueError, match=re.escape("`params['attention']['query']` lacks 'kernel'")
     ):
         encoder_layer(X, params, CONFIG)
+
+
+def test_another_size_of_the_hidden_layer_is_refused():
+    message = (
+        "`params['feed_forward']['in']['kernel']` must have shape [12, 24] (d_model, d_ff of "
+        "`config`), got [12, 20]."
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        encoder_layer(X, layer_params(), replace(CONFIG, d_ff=24))
 
 
 def test_x_keys_and_flags_are_checked():

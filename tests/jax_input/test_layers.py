@@ -12,8 +12,9 @@ from jax_input.attention import multi_head_attention
 from jax_input.config import EncoderConfig
 from jax_input.initial import encoder_params
 from jax_input.inputs import dropout
-from jax_input.layers import encoder_layer, feed_forward, layer_norm
+from jax_input.layers import encoder_layer, feed_forward
 from jax_input.masks import causal_mask, padding_mask
+from jax_input.normalization import layer_norm
 from tests.jax_input import encoder_float64 as exact
 from tests.jax_input.encoder_float64 import FLOATS, accumulation, draw, half_ulp, wide
 

@@ -10,9 +10,10 @@ import pytest
 
 from jax_input.config import EncoderConfig
 from jax_input.initial import encoder_params
-from jax_input.layers import encoder_layer, layer_norm
+from jax_input.layers import encoder_layer
 from jax_input.mask_conventions import mask_from_key_padding
 from jax_input.masks import padding_mask
+from jax_input.normalization import layer_norm
 from jax_input.stack import encoder
 from tests.jax_input import encoder_float64 as exact
 from tests.jax_input.encoder_float64 import draw, wide

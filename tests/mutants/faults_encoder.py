@@ -102,7 +102,7 @@ ATTENTION = (
 LAYERS = (
     Fault(
         "eps is Flax's",
-        _LAYERS,
+        "jax_input/normalization.py",
         "    eps: float = 1e-5,\n",
         "    eps: float = 1e-6,\n",
         _NORM,

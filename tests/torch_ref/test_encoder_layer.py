@@ -21,8 +21,9 @@ from torch_ref.config import EncoderConfig
 from torch_ref.dense import map_params
 from torch_ref.dropout_masks import encoder_dropout_masks
 from torch_ref.initial import encoder_params
-from torch_ref.layers import encoder_layer, feed_forward, layer_norm
+from torch_ref.layers import encoder_layer, feed_forward
 from torch_ref.mask_conventions import mask_from_key_padding
+from torch_ref.normalization import layer_norm
 from torch_ref.torch_encoder import from_torch_encoder
 
 

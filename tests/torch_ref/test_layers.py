@@ -13,7 +13,8 @@ from tests.torch_ref.peers import (
     random,
     randomized,
 )
-from torch_ref.layers import feed_forward, layer_norm
+from torch_ref.layers import feed_forward
+from torch_ref.normalization import layer_norm
 from torch_ref.torch_layout import linear_params, norm_params
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]

@@ -22,9 +22,10 @@ from torch_ref.config import EncoderConfig
 from torch_ref.dense import map_params
 from torch_ref.dropout_masks import encoder_dropout_masks
 from torch_ref.initial import encoder_params
-from torch_ref.layers import encoder_layer, layer_norm
+from torch_ref.layers import encoder_layer
 from torch_ref.mask_conventions import mask_from_attn_mask, mask_from_key_padding
 from torch_ref.masks import block_diagonal_mask, causal_mask, local_window_mask
+from torch_ref.normalization import layer_norm
 from torch_ref.stack import encoder
 from torch_ref.torch_encoder import from_torch_encoder
 
