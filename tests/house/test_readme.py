@@ -14,6 +14,9 @@ TEXT = (ROOT / "README.md").read_text()
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
 
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
 
 def test_the_readme_is_short():
     assert len(TEXT.splitlines()) < 165
@@ -69,10 +72,21 @@ def test_commands_print_what_they_show(block):
     assert doctest.OutputChecker().check_output(shown, done.stdout, FLAGS), done.stdout
 
 
+@pytest.mark.parametrize(
+    "file", [file for file in DOCS if ">>> " in file.read_text()], ids=lambda file: file.name
+)
+def test_examples_of_the_docs_print_what_they_show(file):
+    examples = "".join(block for block in PYTHON.findall(file.read_text()) if ">>> " in block)
+    test = doctest.DocTestParser().get_doctest(examples, {}, file.name, str(file), 0)
+    result = doctest.DocTestRunner(optionflags=FLAGS).run(test)
+    assert result.attempted > 5
+    assert result.failed == 0
+
+
 def test_python_blocks_of_the_docs_run(tmp_path):
     """In a folder of their own: they write files."""
-    text = "".join(file.read_text() for file in sorted((ROOT / "docs").glob("*.md")))
-    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    text = "".join(file.read_text() for file in DOCS)
+    blocks = [block for block in PYTHON.findall(text) if not block.startswith(">>>")]
     assert len(blocks) > 0
     for block in blocks:
         done = subprocess.run(
