@@ -96,6 +96,7 @@ def test_a_mask_with_an_axis_of_1_says_the_same_for_all(axis):
             assert (np.abs(wide(ours) - wide(theirs)) <= 2 * bound).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mask", "dropout_key"),
     [(None, None), (BY_HEAD[:1], jax.random.key(1)), (BY_HEAD[:, :1, :1], None)],

@@ -121,6 +121,7 @@ def test_nothing_is_found_in_a_healthy_encoder(num_layers, norm, activation):
         assert report.findings == (), str(report)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"use_bias": False}, {"activation": "gelu"}])
 @pytest.mark.parametrize("scale", [0.02, 5.0])
 def test_nothing_is_found_on_small_and_large_inputs(options, scale):
@@ -128,6 +129,7 @@ def test_nothing_is_found_on_small_and_large_inputs(options, scale):
     assert look(config, *draw(config, scale)).findings == ()
 
 
+@pytest.mark.slow
 def test_nothing_is_found_with_dropout_and_plain_gradient_descent():
     config = make_config(2, dropout_rate=0.3)
     params, x = draw(config)
@@ -177,6 +179,7 @@ def test_a_learning_rate_of_zero_is_no_fault_of_a_gamma():
     assert codes(look(config, *draw(config), optimizer=optax.sgd(0.0))) == {"no_update"}
 
 
+@pytest.mark.slow
 def test_scores_without_scale_are_named_where_they_overflow_in_float16():
     config = make_config(3, dtype=jnp.float16)
     params, x = draw(config)

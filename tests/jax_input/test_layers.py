@@ -166,6 +166,7 @@ def by_parts(x, params, config, keys, mask=None):
     return x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_entries_are_dropped_in_four_places_each_by_a_key_of_its_own(norm):
     config, params, key = replace(CONFIG, norm=norm, eps=1e-3), layer_params(), jax.random.key(1)
@@ -180,6 +181,7 @@ def test_entries_are_dropped_in_four_places_each_by_a_key_of_its_own(norm):
         np.testing.assert_array_equal(plain, by_parts(X, params, config, [None] * 4, MASK))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm_form", ["standard", "annotated"])
 @pytest.mark.parametrize(("norm", "activation"), [("post", "gelu"), ("pre", "relu")])
 def test_the_layer_is_its_formula_in_float64(norm, activation, norm_form):

@@ -127,6 +127,7 @@ def test_the_result_has_the_dtype_of_the_config_or_else_of_its_parameters(
 # What is computed.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_the_encoder_is_the_pure_functions(deterministic):
     model, variables = build(scale=2.0, sinusoid=MARIAN, attention_fn=doubled)
@@ -158,6 +159,7 @@ def test_the_encoder_is_the_pure_functions(deterministic):
     assert "attention_weights" in got[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_attention_layer_and_encoder_of_vectors_are_the_pure_functions(deterministic):
     attend = partial(multi_head_attention, dropout_rate=0.5, attention_fn=doubled)
@@ -204,7 +206,9 @@ def test_layers_one_after_the_other_are_the_encoder():
         f"layer_{index}": jax.tree.map(lambda leaf, index=index: leaf[index], params["layers"])
         for index in range(2)
     }
-    np.testing.assert_array_equal(Stack().apply({"params": layers}, X, IS_TOKEN), expected)
+    # Compiled, as the encoder is: a compiler may contract what stands alone outside of jit.
+    actual = jax.jit(Stack().apply)({"params": layers}, X, IS_TOKEN)
+    np.testing.assert_array_equal(actual, expected)
 
 
 def test_params_alone_give_the_same_bits():

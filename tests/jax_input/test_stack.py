@@ -183,6 +183,7 @@ def test_the_precision_reaches_every_product(scan):
     )
 
 
+@pytest.mark.slow
 def test_without_a_rate_or_a_key_nothing_is_dropped():
     config, call = replace(CONFIG, num_layers=1), jax.jit(encoder, static_argnames="config")
     params = params_of(config)
