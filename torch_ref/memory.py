@@ -3,6 +3,7 @@
 import warnings
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 Tree = TypeVar("Tree")
@@ -24,6 +25,7 @@ def pin_memory(tree: Tree) -> Tree:
 
     Raises:
       TypeError: if a leaf is no tensor.
+      RuntimeError: of PyTorch, if pinning fails, as for want of memory.
 
     Source: ``torch.Tensor.pin_memory``. Port: ``jax_input.memory.pin_memory``.
     """
@@ -53,8 +55,14 @@ def _pinned(tree: Any, place: str, refused: list[str]) -> Any:
             f"`tree`{place} must be a torch.Tensor, got {type(tree).__name__}. "
             "Pass the tensors alone, or convert it by torch.as_tensor."
         )
-    try:
-        return tree if not tree.is_meta and tree.is_pinned() else tree.cpu().pin_memory()
-    except (RuntimeError, NotImplementedError) as error:
-        refused.append(str(error).splitlines()[0])
+    if (reason := _why_not(tree)) is not None:
+        refused.append(reason)
         return tree
+    return tree if tree.is_pinned() else tree.cpu().pin_memory()
+
+
+def _why_not(tensor: Tensor) -> str | None:
+    """Return why a tensor can't be pinned; what goes wrong while it is pinned is raised."""
+    if not torch.accelerator.is_available():
+        return "PyTorch sees no accelerator, whose driver would do it."
+    return "one on the device meta has no values." if tensor.is_meta else None

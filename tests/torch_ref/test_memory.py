@@ -9,7 +9,7 @@ import torch
 
 from torch_ref.memory import pin_memory
 
-HAS_ACCELERATOR = torch.cuda.is_available()
+HAS_ACCELERATOR = torch.accelerator.is_available()
 NEEDS_ONE = pytest.mark.skipif(not HAS_ACCELERATOR, reason="pinning needs an accelerator")
 HAS_NONE = pytest.mark.skipif(HAS_ACCELERATOR, reason="nothing is refused where there is one")
 
@@ -32,6 +32,7 @@ def pinned(monkeypatch):
         found.append(tensor.clone())
         return found[-1]
 
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
     monkeypatch.setattr(torch.Tensor, "is_pinned", lambda x: any(x is each for each in found))
     return found
@@ -72,11 +73,21 @@ def test_without_an_accelerator_all_come_back_with_one_warning():
     assert after["layers"][1][0] is before["layers"][1][0]
 
 
-@HAS_NONE
-def test_a_tensor_without_values_comes_back_with_the_warning():
+def test_a_tensor_without_values_comes_back_with_the_warning(pinned):
     meta = torch.ones(2, device="meta")
-    with pytest.warns(UserWarning, match="were not pinned"):
-        assert pin_memory([meta])[0] is meta
+    with pytest.warns(UserWarning, match="1 were not pinned: one on the device meta has no values"):
+        assert pin_memory([meta, torch.ones(2)])[0] is meta
+    assert len(pinned) == 1
+
+
+@pytest.mark.usefixtures("pinned")
+def test_what_goes_wrong_while_pinning_is_raised(monkeypatch):
+    def fail(_):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        pin_memory([torch.ones(2)])
 
 
 def test_a_tree_without_tensors_gives_no_warning():
