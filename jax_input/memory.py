@@ -78,10 +78,8 @@ def _device_of(leaf: np.ndarray | Array) -> jax.Device:
     """Return one device of this process that holds the array, or that is to hold it."""
     if isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer):
         return next(iter(leaf.sharding.addressable_devices))
-    default = jax.config.jax_default_device  # type: ignore[attr-defined]
-    if default is None or isinstance(default, str):
-        return jax.local_devices(backend=default)[0]
-    return default
+    with jax.ensure_compile_time_eval():  # under jit too
+        return next(iter(jnp.zeros(()).devices()))
 
 
 def _memory_kinds(device: jax.Device) -> list[str]:
