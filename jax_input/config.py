@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,8 +12,9 @@ from jax.typing import DTypeLike
 from jax_input.inputs import require_rate
 from jax_input.requirements import require_dtype, require_flag, require_one_of, require_size
 
-ACTIVATIONS = ("relu", "gelu", "gelu_tanh")
-NORM_FORMS = ("standard", "annotated")
+Norm = Literal["post", "pre"]
+Activation = Literal["relu", "gelu", "gelu_tanh"]
+NormForm = Literal["standard", "annotated"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +50,11 @@ class EncoderConfig:
     d_model: int
     num_heads: int
     d_ff: int
-    norm: Literal["post", "pre"] = "post"
+    norm: Norm = "post"
     final_norm: bool = False
-    activation: Literal["relu", "gelu", "gelu_tanh"] = "relu"
+    activation: Activation = "relu"
     eps: float = 1e-5
-    norm_form: Literal["standard", "annotated"] = "standard"
+    norm_form: NormForm = "standard"
     use_bias: bool = True
     dropout_rate: float = 0.1
     remat: Literal["full"] | Callable[..., Any] | None = None
@@ -72,9 +73,9 @@ class EncoderConfig:
             raise ValueError(
                 f"`num_heads` must divide `d_model`, {self.d_model}, got {self.num_heads}."
             )
-        require_one_of("norm", self.norm, ("post", "pre"))
-        require_one_of("activation", self.activation, ACTIVATIONS)
-        require_one_of("norm_form", self.norm_form, NORM_FORMS)
+        require_one_of("norm", self.norm, get_args(Norm))
+        require_one_of("activation", self.activation, get_args(Activation))
+        require_one_of("norm_form", self.norm_form, get_args(NormForm))
         require_eps(self.eps)
         require_rate("dropout_rate", self.dropout_rate)
         if self.remat not in (None, "full") and not callable(self.remat):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from jax_input.attention import AttentionFn, dot_product_attention, multi_head_attention
-from jax_input.config import ACTIVATIONS, EncoderConfig
+from jax_input.config import Activation, EncoderConfig
 from jax_input.dense import Params, dense, require_names, require_vectors
 from jax_input.inputs import PRNGKey, dropout, require_key, require_rate
 from jax_input.masks import Mask
@@ -31,7 +31,7 @@ def feed_forward(
     x: Float[ArrayLike, "*batch d_model"],
     params: Params,
     *,
-    activation: Literal["relu", "gelu", "gelu_tanh"] = "relu",
+    activation: Activation = "relu",
     dropout_rate: int | float = 0.0,
     dropout_key: PRNGKey | None = None,
     matmul_precision: lax.PrecisionLike = None,
@@ -163,7 +163,7 @@ def _feed_forward(
 
 def _hidden(x: Any, params: Params, activation: str, matmul_precision: Any) -> Array:
     require_names("params", params, ("in", "out"))
-    require_one_of("activation", activation, ACTIVATIONS)
+    require_one_of("activation", activation, get_args(Activation))
     x = require_floats("x", x)
     y = dense(x, params["in"], name="params['in']", matmul_precision=matmul_precision)
     return _ACTIVATE[activation](y.astype(wide_dtype(y.dtype))).astype(y.dtype)

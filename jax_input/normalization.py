@@ -1,13 +1,13 @@
 """Normalisation of vectors."""
 
-from typing import Literal
+from typing import get_args
 
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from jax_input.config import NORM_FORMS, require_eps
+from jax_input.config import NormForm, require_eps
 from jax_input.dense import Params, require_names
 from jax_input.requirements import require_floats, require_one_of
 from jax_input.rounding import wide_dtype
@@ -18,7 +18,7 @@ def layer_norm(
     params: Params,
     *,
     eps: float = 1e-5,
-    form: Literal["standard", "annotated"] = "standard",
+    form: NormForm = "standard",
 ) -> Float[Array, "*batch d_model"]:
     """Give each vector mean 0 and variance 1, then scale and shift it.
 
@@ -43,7 +43,7 @@ def layer_norm(
     Source: Ba et al. 2016, section 3. Reference: ``torch_ref.layer_norm``.
     """
     require_names("params", params, ("scale",), ("bias",))
-    require_one_of("form", form, NORM_FORMS)
+    require_one_of("form", form, get_args(NormForm))
     eps, x = require_eps(eps), require_floats("x", x)
     size = x.shape[-1] if x.ndim else 0
     if size == 0 or (form == "annotated" and size == 1):

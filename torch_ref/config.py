@@ -1,7 +1,7 @@
 """The options of an encoder, in one place."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 
@@ -13,10 +13,9 @@ from torch_ref.requirements import (
     require_size,
 )
 
+Norm: TypeAlias = Literal["post", "pre"]
 Activation: TypeAlias = Literal["relu", "gelu", "gelu_tanh"]
 NormForm: TypeAlias = Literal["standard", "annotated"]
-ACTIVATIONS = ("relu", "gelu", "gelu_tanh")
-NORM_FORMS = ("standard", "annotated")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +48,7 @@ class EncoderConfig:
     d_model: int
     num_heads: int
     d_ff: int
-    norm: Literal["post", "pre"] = "post"
+    norm: Norm = "post"
     final_norm: bool = False
     activation: Activation = "relu"
     eps: float = 1e-5
@@ -67,9 +66,9 @@ class EncoderConfig:
             raise ValueError(
                 f"`num_heads` must divide `d_model`, {self.d_model}, got {self.num_heads}."
             )
-        require_one_of("norm", self.norm, ("post", "pre"))
-        require_one_of("activation", self.activation, ACTIVATIONS)
-        require_one_of("norm_form", self.norm_form, NORM_FORMS)
+        require_one_of("norm", self.norm, get_args(Norm))
+        require_one_of("activation", self.activation, get_args(Activation))
+        require_one_of("norm_form", self.norm_form, get_args(NormForm))
         for name in ("final_norm", "use_bias"):
             require_one_of(name, getattr(self, name), (True, False))
         require_eps(self.eps)

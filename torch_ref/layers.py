@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
 from torch_ref.attention import multi_head_attention
-from torch_ref.config import ACTIVATIONS, Activation, EncoderConfig
+from torch_ref.config import Activation, EncoderConfig
 from torch_ref.dense import Params, dense, require_names, require_vectors
 from torch_ref.dropout_masks import (
     DropoutMasks,
@@ -160,7 +160,7 @@ def _feed_forward(
 
 def _hidden(x: Tensor, params: Params, activation: str) -> Tensor:
     require_names("params", params, ("in", "out"))
-    require_one_of("activation", activation, ACTIVATIONS)
+    require_one_of("activation", activation, get_args(Activation))
     y = dense(x, params["in"], name="params['in']")
     return narrow(_ACTIVATE[activation](widen(y)), y.dtype)
 

@@ -1,9 +1,11 @@
 """Normalisation of vectors."""
 
+from typing import get_args
+
 from jaxtyping import Float
 from torch import Tensor
 
-from torch_ref.config import NORM_FORMS, NormForm, require_eps
+from torch_ref.config import NormForm, require_eps
 from torch_ref.dense import Params, require_names, vector
 from torch_ref.requirements import require_floats, require_one_of
 from torch_ref.rounding import narrow, widen
@@ -39,7 +41,7 @@ def layer_norm(
     Source: Ba et al. 2016, section 3. Port: ``jax_input.layer_norm``.
     """
     require_floats("x", x)
-    require_one_of("form", form, NORM_FORMS)
+    require_one_of("form", form, get_args(NormForm))
     eps = require_eps(eps)
     require_names("params", params, ("scale",), ("bias",))
     width = x.shape[-1] if x.ndim else 0

@@ -6,9 +6,9 @@ worth its name there: gradients are compared with gelu, relu forward alone.
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
-from jax_input.config import EncoderConfig
+from jax_input.config import EncoderConfig, Norm
 from jax_input.stack import encoder
 from parity.case import Arrays, Case, Tensor
 from parity.cases import encoder_steps_taken
@@ -32,7 +32,7 @@ def cases() -> Iterator[Case]:
 
 
 def _problems() -> Iterator[Problem]:
-    for norm in ("post", "pre"):
+    for norm in get_args(Norm):
         for activation in ("relu", "gelu"):
             yield Problem(norm=norm, activation=activation)
         for dtype in FLOATS[1:]:

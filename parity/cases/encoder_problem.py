@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from jax_input.config import Activation, Norm
 from parity.cases.expected import rng
 from parity.cases.sides import COTANGENT
 from parity.formats import round_to
@@ -68,8 +69,8 @@ class Problem:
     """
 
     part: str = "encoder"
-    norm: str = "post"
-    activation: str = "relu"
+    norm: Norm = "post"
+    activation: Activation = "relu"
     mask: str = "padding"
     dtype: str = "float32"
 
@@ -100,7 +101,7 @@ class Problem:
     @property
     def parameters(self) -> str:
         """The options as the id of a case has them."""
-        parts = {"attention": [self.mask], "feed_forward": [self.activation]}
+        parts: dict[str, list[str]] = {"attention": [self.mask], "feed_forward": [self.activation]}
         named = parts.get(self.part, [self.norm, self.activation, self.mask])
         return ", ".join([*named, self.dtype])
 

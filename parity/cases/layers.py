@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 import jax_input.layers
-from jax_input.config import EncoderConfig
+from jax_input.config import Activation, EncoderConfig, Norm, NormForm
 from parity.case import Case, Tensor
 from parity.cases import running_error as tape
 from parity.cases.encoder_expected import Computation, begun, expected, tensor
@@ -18,16 +18,13 @@ from parity.cases.sides import COTANGENT, key, torch
 from parity.cases.tapped import on_jax, on_torch, told
 from parity.formats import round_to
 
-_FORMS = ("standard", "annotated")
-_ACTIVATIONS = ("relu", "gelu", "gelu_tanh")
-
 
 def cases() -> Iterator[Case]:
     """Yield the cases of ``jax_input.layers``."""
-    for form in _FORMS:
+    for form in get_args(NormForm):
         for dtype in FLOATS:
             yield _layer_norm(form, dtype)
-    for activation in _ACTIVATIONS:
+    for activation in get_args(Activation):
         for dtype in FLOATS if activation == "gelu" else FLOATS[:1]:
             yield _feed_forward(Problem("feed_forward", activation=activation, dtype=dtype))
     for problem in _layers():
@@ -36,7 +33,7 @@ def cases() -> Iterator[Case]:
 
 
 def _layers() -> Iterator[Problem]:
-    for norm in ("post", "pre"):
+    for norm in get_args(Norm):
         yield Problem("layer", norm=norm)
         for dtype in FLOATS:
             yield Problem("layer", norm=norm, activation="gelu", dtype=dtype)
@@ -45,7 +42,7 @@ def _layers() -> Iterator[Problem]:
             yield Problem("layer", "pre", "gelu", mask)
 
 
-def _layer_norm(form: str, dtype: str) -> Case:
+def _layer_norm(form: NormForm, dtype: str) -> Case:
     """Take vectors of all sizes, so that eps tells, and off zero, so that the mean does."""
     random = rng(43)
     sizes = 10.0 ** np.linspace(-3, 0, LENGTH)[:, None]
@@ -60,13 +57,13 @@ def _layer_norm(form: str, dtype: str) -> Case:
 
     def port(x: Any, scale: Any, bias: Any) -> Any:
         params = {"scale": scale, "bias": bias}
-        return jax_input.layers.layer_norm(x, params, form=form), {}  # type: ignore[arg-type]
+        return jax_input.layers.layer_norm(x, params, form=form), {}
 
     def reference(x: Any, scale: Any, bias: Any) -> Any:
         from torch_ref.normalization import layer_norm
 
         params = {"scale": scale, "bias": bias}
-        return layer_norm(x, params, form=form), {}  # type: ignore[arg-type]
+        return layer_norm(x, params, form=form), {}
 
     def exact() -> dict[str, Tensor]:
         nodes = {name: given(arrays[name]) for name in ("x", "scale", "bias")}
@@ -93,14 +90,14 @@ def _feed_forward(problem: Problem) -> Case:
         return jax_input.layers.feed_forward(
             x,
             tree,
-            activation=problem.activation,  # type: ignore[arg-type]
+            activation=problem.activation,
         ), {}
 
     def reference(parameters: Any, x: Any) -> Any:
         from torch_ref.layers import feed_forward
 
         tree = problem.tree(parameters)
-        return feed_forward(x, tree, activation=problem.activation), {}  # type: ignore[arg-type]
+        return feed_forward(x, tree, activation=problem.activation), {}
 
     def without_taps() -> dict[str, Tensor]:
         tensors = expected(problem, problem.arrays())
