@@ -18,8 +18,8 @@ from parity.cases.encoder_expected import Computation, expected, tensor
 from parity.cases.encoder_problem import BATCH, HEADS, LENGTH, Problem, masks
 from parity.cases.expected import FLOATS, holds, rng
 from parity.cases.running_error import given
-from parity.cases.sides import COTANGENT, MODES
-from parity.cases.tapped import on_jax, on_torch, told
+from parity.cases.sides import COTANGENT, MODES, on_jax, on_torch
+from parity.cases.tapped import told
 from parity.formats import round_to
 
 _RATE = 0.25
@@ -89,8 +89,8 @@ def _dot_product(mask: str, dtype: str, mode: str, *, default: bool = False) -> 
         f"attention/dot_product[{mask}, {dtype}, {mode}]",
         dtype,
         lambda: _given(mask, dtype),
-        on_jax(port, jit=mode == "jit"),
-        on_torch(reference),
+        on_jax(port, jit=mode == "jit", has_taps=True),
+        on_torch(reference, has_taps=True),
         lambda: _averaged(mask, dtype),
         default=default,
     )
@@ -132,8 +132,8 @@ def _multi_head(problem: Problem) -> Case:
         f"attention/multi_head[{problem.parameters}]",
         problem.dtype,
         problem.arrays,
-        told(problem, on_jax(on(lambda: jax_input.attention.multi_head_attention))),
-        told(problem, on_torch(on(reference))),
+        told(problem, on_jax(on(lambda: jax_input.attention.multi_head_attention), has_taps=True)),
+        told(problem, on_torch(on(reference), has_taps=True)),
         lambda: expected(problem, problem.arrays()),
         default=(problem.mask, problem.dtype) == ("padding", "bfloat16"),
     )
@@ -167,8 +167,8 @@ def _dropout() -> Case:
         f"attention/dropout[rate {_RATE}, float32, jit]",
         "float32",
         lambda: arrays,
-        _drawing(on_jax(port)),
-        _named(on_torch(reference)),
+        _drawing(on_jax(port, has_taps=True)),
+        _named(on_torch(reference, has_taps=True)),
         lambda: {"dropout": _kept(arrays), "mask": holds(_DRAWN)},
         drops=("dropout",),
     )

@@ -15,7 +15,8 @@ from parity.cases import encoder_steps_taken
 from parity.cases.encoder_expected import expected
 from parity.cases.encoder_problem import Problem, masks
 from parity.cases.expected import FLOATS
-from parity.cases.tapped import Side, on_jax, on_torch, told
+from parity.cases.sides import on_jax, on_torch
+from parity.cases.tapped import Side, told
 from parity.cases.torch_encoder import torch_encoder
 
 _USUAL = Problem()
@@ -55,7 +56,7 @@ def _twin(problem: Problem) -> Case:
         problem.dtype,
         lambda: _given(problem),
         port(problem),
-        told(problem, on_torch(_reference(problem))),
+        told(problem, on_torch(_reference(problem), has_taps=True)),
         lambda: expected(problem, _given(problem)),
         default=problem == _USUAL,
     )
@@ -75,7 +76,7 @@ def _own(problem: Problem) -> Case:
         problem.dtype,
         lambda: _given(problem),
         without_taps(port(problem)),
-        told(problem, on_torch(torch_encoder(problem))),
+        told(problem, on_torch(torch_encoder(problem), has_taps=True)),
         ends,
         default=problem == _USUAL,
     )
@@ -105,7 +106,7 @@ def port(problem: Problem) -> Side:
             return_weights=True,
         )
 
-    return told(problem, on_jax(function))
+    return told(problem, on_jax(function, has_taps=True))
 
 
 def _reference(problem: Problem) -> Callable[..., Any]:

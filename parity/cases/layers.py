@@ -14,8 +14,8 @@ from parity.cases.encoder_expected import Computation, begun, expected, tensor
 from parity.cases.encoder_problem import D_MODEL, LENGTH, Problem, masks
 from parity.cases.expected import FLOATS, rng
 from parity.cases.running_error import given
-from parity.cases.sides import COTANGENT, key, torch
-from parity.cases.tapped import on_jax, on_torch, told
+from parity.cases.sides import COTANGENT, key, on_jax, on_torch, torch
+from parity.cases.tapped import told
 from parity.formats import round_to
 
 
@@ -57,13 +57,13 @@ def _layer_norm(form: NormForm, dtype: str) -> Case:
 
     def port(x: Any, scale: Any, bias: Any) -> Any:
         params = {"scale": scale, "bias": bias}
-        return jax_input.layers.layer_norm(x, params, form=form), {}
+        return jax_input.layers.layer_norm(x, params, form=form)
 
     def reference(x: Any, scale: Any, bias: Any) -> Any:
         from torch_ref.normalization import layer_norm
 
         params = {"scale": scale, "bias": bias}
-        return layer_norm(x, params, form=form), {}
+        return layer_norm(x, params, form=form)
 
     def exact() -> dict[str, Tensor]:
         nodes = {name: given(arrays[name]) for name in ("x", "scale", "bias")}
@@ -91,13 +91,13 @@ def _feed_forward(problem: Problem) -> Case:
             x,
             tree,
             activation=problem.activation,
-        ), {}
+        )
 
     def reference(parameters: Any, x: Any) -> Any:
         from torch_ref.layers import feed_forward
 
         tree = problem.tree(parameters)
-        return feed_forward(x, tree, activation=problem.activation), {}
+        return feed_forward(x, tree, activation=problem.activation)
 
     def without_taps() -> dict[str, Tensor]:
         tensors = expected(problem, problem.arrays())
@@ -119,8 +119,8 @@ def _encoder_layer(problem: Problem) -> Case:
         f"layers/encoder_layer[{problem.parameters}]",
         problem.dtype,
         problem.arrays,
-        told(problem, on_jax(_port(problem))),
-        told(problem, on_torch(_reference(problem))),
+        told(problem, on_jax(_port(problem), has_taps=True)),
+        told(problem, on_torch(_reference(problem), has_taps=True)),
         lambda: expected(problem, problem.arrays()),
         default=False,
     )
@@ -179,8 +179,8 @@ def _dropout(problem: Problem) -> Case:
         f"layers/dropout[rate 1, {problem.parameters}, jit]",
         problem.dtype,
         lambda: arrays,
-        on_jax(_port(problem, dropout_rate=1.0)),
-        on_torch(_reference(problem, dropout_rate=1.0)),
+        on_jax(_port(problem, dropout_rate=1.0), has_taps=True),
+        on_torch(_reference(problem, dropout_rate=1.0), has_taps=True),
         exact,
         default=False,
     )

@@ -3,6 +3,7 @@
 import functools
 import importlib
 from collections.abc import Callable, Mapping
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -51,6 +52,7 @@ def on_jax(
     *,
     name: str = "output",
     others: Callable[..., Mapping[str, Any]] | None = None,
+    has_taps: bool = False,
     jit: bool = True,
 ) -> Callable[[Arrays], dict[str, np.ndarray]]:
     """Return what calls a JAX function of keyword arrays.
@@ -60,6 +62,7 @@ def on_jax(
       name: what the output is called.
       others: takes the same and returns further arrays by name, which are not differentiated. One
         program computes all of them, since compiling is what takes the time.
+      has_taps: whether the function returns further arrays by name itself, beside its output.
       jit: whether it is compiled, which also makes its arguments traced.
 
     Returns:
@@ -68,22 +71,29 @@ def on_jax(
     """
 
     def call(fixed: Any, real: Any, cotangent: Any) -> dict[str, Any]:
+        def with_taps(variables: Any) -> tuple[Any, Mapping[str, Any]]:
+            result = function(**fixed, **variables)
+            return result if has_taps else (result, {})
+
         further = {} if others is None else dict(others(**fixed, **real))
         if cotangent is None:
-            return {name: function(**fixed, **real), **further}
-        output, pull_back = jax.vjp(lambda variables: function(**fixed, **variables), real)
+            output, taps = with_taps(real)
+            return {name: output, **taps, **further}
+        output, pull_back, taps = jax.vjp(with_taps, real, has_aux=True)
         (gradients,) = pull_back(cotangent)
         named = {f"gradient/{key}": gradient for key, gradient in gradients.items()}
-        return {name: output, **further, **named}
+        return {name: output, **taps, **further, **named}
 
     program = jax.jit(call) if jit else call
+    lock = Lock()  # cases that share a program are run at the same time, and would compile it twice
 
     def run(arrays: Arrays) -> dict[str, np.ndarray]:
         fixed = {key: jax_side.from_numpy(array) for key, array in arrays.items()}
         cotangent = fixed.pop(COTANGENT, None)
         floats = [key for key, value in fixed.items() if jnp.issubdtype(value.dtype, jnp.floating)]
         real = {key: fixed.pop(key) for key in floats}
-        results = program(fixed, real, cotangent)
+        with lock:
+            results = program(fixed, real, cotangent)
         return {key: jax_side.to_numpy(value) for key, value in results.items()}
 
     return run
@@ -94,6 +104,7 @@ def on_torch(
     *,
     name: str = "output",
     others: Callable[..., Mapping[str, Any]] | None = None,
+    has_taps: bool = False,
 ) -> Callable[[Arrays], dict[str, np.ndarray]]:
     """Return what calls a PyTorch function of keyword tensors, as ``on_jax`` does the other side's.
 
@@ -111,10 +122,14 @@ def on_torch(
         if cotangent is not None:
             for value in real.values():
                 value.requires_grad_()
-        results[name] = function(**given)
+        output = function(**given)
+        if has_taps:
+            output, taps = output
+            results |= taps
+        results[name] = output
         if cotangent is not None:
             # That a scalar's gradient is given saves PyTorch from loading SymPy, half a second.
-            (results[name] * cotangent).sum().backward()
+            (output * cotangent).sum().backward()
             for key, value in real.items():
                 gradient = torch.zeros_like(value) if value.grad is None else value.grad
                 results[f"gradient/{key}"] = gradient
