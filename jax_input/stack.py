@@ -18,7 +18,7 @@ from jax_input.masks import Mask
 from jax_input.normalization import layer_norm
 from jax_input.requirements import require_flag
 
-_FLAGS = ("attention_fn", "return_taps", "return_weights")
+_OPTIONS = ("attention_fn", "return_taps", "return_weights")
 
 
 def encoder(
@@ -59,37 +59,32 @@ def encoder(
     x = x if config.dtype is None else x.astype(config.dtype)
     require_names("params", params, ("layers", "final_norm") if config.final_norm else ("layers",))
     _require_stacked(params["layers"], config.num_layers)
-    has_taps = require_flag("return_taps", return_taps) or require_flag(
-        "return_weights", return_weights
-    )
+    flags = {"return_taps": return_taps, "return_weights": return_weights}
+    for name, flag in flags.items():
+        require_flag(name, flag)
     keys = None
     if dropout_key is not None and config.dropout_rate:
         keys = jax.random.split(require_key(dropout_key), config.num_layers)
 
-    options: dict[str, Any] = {"attention_fn": attention_fn, "return_taps": return_taps}
-    x, taps = _encode(
-        x, params, mask, keys, config, **options, return_weights=return_weights, has_taps=has_taps
-    )
-    return (x, taps) if has_taps else x
+    x, taps = _encode(x, params, mask, keys, config, attention_fn=attention_fn, **flags)
+    return (x, taps) if any(flags.values()) else x
 
 
 # Compiled, so that a call outside of jit does not compile its scan anew.
-@partial(jax.jit, static_argnums=4, static_argnames=("has_taps", *_FLAGS))
+@partial(jax.jit, static_argnums=4, static_argnames=_OPTIONS)
 def _encode(
     x: Array,
     params: Params,
     mask: Any,
     keys: Any,
     config: EncoderConfig,
-    *,
-    has_taps: bool,
     **options: Any,
 ) -> tuple[Array, dict[str, Array]]:
     """Return what all layers make of ``x``, and their taps."""
 
     def layer(x: Array, given: Any) -> tuple[Array, Any]:
         result = encoder_layer(x, given[0], config, mask=mask, dropout_key=given[1], **options)
-        return result if has_taps else (result, {})
+        return result if isinstance(result, tuple) else (result, {})
 
     x, taps = _through(layer, x, (params["layers"], keys), config)
     if config.final_norm:
