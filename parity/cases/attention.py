@@ -6,6 +6,7 @@ there they are compared forward alone. Behind a projection both are as far off.
 """
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import jax
@@ -15,11 +16,11 @@ import jax_input.attention
 from parity.case import Arrays, Case, Tensor
 from parity.cases import running_error as tape
 from parity.cases.encoder_expected import Computation, expected, tensor
-from parity.cases.encoder_problem import BATCH, HEADS, LENGTH, Problem, masks
+from parity.cases.encoder_problem import BATCH, HEADS, LENGTH, Problem, masks, whole_mask
 from parity.cases.expected import FLOATS, holds, rng
 from parity.cases.running_error import given
 from parity.cases.sides import COTANGENT, MODES, on_jax, on_torch
-from parity.cases.tapped import told
+from parity.cases.tapped import Side, told
 from parity.formats import round_to
 
 _RATE = 0.25
@@ -57,7 +58,7 @@ def _vectors(mask: np.ndarray | None, dtype: str) -> dict[str, np.ndarray]:
 
 
 def _given(mask: str, dtype: str) -> dict[str, np.ndarray]:
-    arrays = _vectors(masks()[mask], dtype)
+    arrays = _vectors(whole_mask(mask), dtype)
     if dtype != "float32":
         del arrays[COTANGENT]
     return arrays
@@ -70,7 +71,10 @@ def _uses(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.swapaxes(looks, 1, 2), np.swapaxes(is_seen, 1, 2)
 
 
-def _dot_product(mask: str, dtype: str, mode: str, *, default: bool = False) -> Case:
+@cache
+def _program(*, jit: bool) -> Side:
+    """Return the port's attention; compiled once a dtype, since masks are what it is given."""
+
     def port(**arrays: Any) -> Any:
         output, weights = jax_input.attention.dot_product_attention(**arrays, return_weights=True)
         # Without weights they are computed again in the backward pass.
@@ -79,6 +83,10 @@ def _dot_product(mask: str, dtype: str, mode: str, *, default: bool = False) -> 
             "output_beside_weights": output,
         }
 
+    return on_jax(port, jit=jit, has_taps=True)
+
+
+def _dot_product(mask: str, dtype: str, mode: str, *, default: bool = False) -> Case:
     def reference(**arrays: Any) -> Any:
         from torch_ref.attention import dot_product_attention
 
@@ -89,7 +97,7 @@ def _dot_product(mask: str, dtype: str, mode: str, *, default: bool = False) -> 
         f"attention/dot_product[{mask}, {dtype}, {mode}]",
         dtype,
         lambda: _given(mask, dtype),
-        on_jax(port, jit=mode == "jit", has_taps=True),
+        _program(jit=mode == "jit"),
         on_torch(reference, has_taps=True),
         lambda: _averaged(mask, dtype),
         default=default,
@@ -171,6 +179,7 @@ def _dropout() -> Case:
         _named(on_torch(reference, has_taps=True)),
         lambda: {"dropout": _kept(arrays), "mask": holds(_DRAWN)},
         drops=("dropout",),
+        default=False,
     )
 
 

@@ -56,6 +56,12 @@ def masks() -> dict[str, np.ndarray | None]:
     }
 
 
+def whole_mask(name: str) -> np.ndarray | None:
+    """Return one of `masks` in full: masks of one shape are given to one program."""
+    mask = masks()[name]
+    return None if mask is None else np.broadcast_to(mask, (BATCH, 1, LENGTH, LENGTH)).copy()
+
+
 @dataclass(frozen=True)
 class Problem:
     """What an encoder, or a part of one, is given.
@@ -113,7 +119,7 @@ class Problem:
         wide = {"parameters": np.concatenate(drawn), "x": random.normal(size=shape)}
         if differentiated:
             wide[COTANGENT] = random.normal(size=shape)
-        mask = None if self.part == "feed_forward" else masks()[self.mask]
+        mask = None if self.part == "feed_forward" else whole_mask(self.mask)
         named = {name: round_to(array, self.dtype) for name, array in wide.items()}
         return named if mask is None else {**named, "mask": mask}
 

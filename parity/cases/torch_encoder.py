@@ -42,7 +42,7 @@ def _masks(mask: Any) -> dict[str, Any]:
     """Return a mask as the module takes it: True = hidden."""
     if mask is None:
         return {}
-    if mask.shape[2] == 1:
+    if (mask == mask[:, :, :1]).all():  # every query sees the same keys
         return {"src_key_padding_mask": ~mask[:, 0, 0]}
     return {"mask": ~mask[0, 0]}
 

@@ -22,7 +22,7 @@ SHOWN = (
     "layers/layer_norm[annotated, float32, jit]",
     "layers/feed_forward[gelu_tanh, float32, jit]",
     "layers/dropout[rate 1, post, relu, padding, float32, jit]",
-    "encoder/encoder[pre, gelu, padding, float16]",
+    "encoder/encoder[post, gelu, padding, float16]",
 )
 
 
