@@ -1,6 +1,7 @@
 """Scaled dot-product attention, and the multi-head attention made of it."""
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,15 +12,16 @@ from jax.typing import ArrayLike
 from jaxtyping import Bool, Float
 
 from jax_input.attention_arguments import require_fitting, require_heads, select_seen
-from jax_input.dense import dense, require_names, require_vectors
+from jax_input.dense import dense, linear, require_leaves, require_names, require_vectors
 from jax_input.inputs import PRNGKey, dropout, require_key, require_rate
 from jax_input.masks import Mask
+from jax_input.product import product
 from jax_input.requirements import require_flag
 from jax_input.rounding import wide_dtype
 
 AttentionFn = Callable[..., Any]
-# Scores: 4 MiB in float32.
-_AT_ONCE = 2**20
+# Scores: 1 MiB in float32.
+_AT_ONCE = 2**18
 _PROJECTIONS = ("query", "key", "value")
 
 
@@ -71,6 +73,7 @@ def dot_product_attention(
     query, key, value = (x.swapaxes(1, 2) for x in (query, key, value))
     if mask is not None:
         query, key, value = select_seen(query, key, value, mask)
+    key = key.swapaxes(2, 3)
     keys = None
     if dropout_key is not None and rate:
         keys = jax.random.split(require_key(dropout_key), query.shape[:2])
@@ -117,10 +120,7 @@ def multi_head_attention(
     """
     x = require_vectors(x)
     require_names("params", params, (*_PROJECTIONS, "out"))
-    projected = (
-        dense(x, params[name], name=f"params[{name!r}]", matmul_precision=matmul_precision)
-        for name in _PROJECTIONS
-    )
+    projected = _project(x, params, matmul_precision)
     used: dict[str, Any] = {"mask": mask, "matmul_precision": matmul_precision}
     if dropout_key is not None:
         used |= {"dropout_rate": dropout_rate, "dropout_key": dropout_key}
@@ -133,9 +133,42 @@ def multi_head_attention(
     return (y, weights) if return_weights else y
 
 
+def _project(
+    x: Float[Array, "batch seq_len d_model"],
+    params: Mapping[str, Any],
+    matmul_precision: lax.PrecisionLike,
+) -> list[Array]:
+    """Return query, key and value: of one product, if they have as many heads."""
+    leaves = [require_leaves(f"params[{name!r}]", params[name], x, 1) for name in _PROJECTIONS]
+    heads = {kernel.shape[:-1] for kernel, _ in leaves}
+    if len(heads) > 1 or len(heads.pop()) != 2:
+        return [linear(x, *each, 1, matmul_precision) for each in leaves]
+    return _joined(x, leaves, matmul_precision)
+
+
+# The joined kernels are not kept for the backward pass.
+@partial(jax.checkpoint, prevent_cse=False, static_argnums=2)
+def _joined(
+    x: Float[Array, "batch seq_len d_model"],
+    leaves: Sequence[tuple[Array, Array | None]],
+    matmul_precision: lax.PrecisionLike,
+) -> list[Array]:
+    """Multiply by all kernels, side by side in each head."""
+    wide = wide_dtype(x.dtype)
+    kernels = [kernel.astype(x.dtype) for kernel, _ in leaves]
+    biases = [
+        jnp.zeros(kernel.shape[1:], wide) if bias is None else bias.astype(wide)
+        for kernel, bias in leaves
+    ]
+    bias = None if all(bias is None for _, bias in leaves) else jnp.concatenate(biases, axis=-1)
+    y = linear(x, jnp.concatenate(kernels, axis=-1), bias, 1, matmul_precision)
+    ends = itertools.accumulate(kernel.shape[-1] for kernel in kernels)
+    return jnp.split(y, [*ends][:-1], axis=-1)
+
+
 def _attend(
     query: Float[Array, "query head_dim"],
-    key: Float[Array, "key head_dim"],
+    key: Float[Array, "head_dim key"],
     value: Float[Array, "key value_dim"],
     mask: Bool[Array, "#query #key"] | None,
     dropout_key: PRNGKey | None,
@@ -145,8 +178,7 @@ def _attend(
 ) -> tuple[Float[Array, "query value_dim"], Float[Array, "query key"]]:
     """Return the output and the weights of one head of one example."""
     wide = wide_dtype(query.dtype)
-    matmul = partial(jnp.matmul, precision=matmul_precision, preferred_element_type=wide)
-    scores = matmul(query, key.T) * wide.type(query.shape[-1] ** -0.5)
+    scores = product(query, key, matmul_precision) * wide.type(query.shape[-1] ** -0.5)
     if mask is not None:
         mask = jnp.broadcast_to(mask, scores.shape)
         scores = jnp.where(mask, scores, jnp.finfo(wide).min)
@@ -158,7 +190,7 @@ def _attend(
     total = jnp.where(total == 0, 1, total)
     kept = terms if dropout_key is None else dropout(terms, rate, key=dropout_key)
     # Divided after the product, where there are fewer elements.
-    output = matmul(kept.astype(value.dtype), value) / total
+    output = product(kept.astype(value.dtype), value, matmul_precision) / total
     return output.astype(query.dtype), terms / total
 
 
@@ -201,9 +233,9 @@ def _in_turn(attend: Callable[..., Array], *arrays: Any) -> Array:
         row = mask[0 if mask.shape[0] == 1 else example]
         return attend(*rest, row[0 if mask.shape[1] == 1 else inner], key)
 
-    count, scores = batch * num_heads, given[0].shape[2] * given[1].shape[2]
+    count, scores = batch * num_heads, given[0].shape[2] * given[1].shape[3]
     heads = [x.reshape(count, *x.shape[2:]) for x in given]
     keys = None if keys is None else keys.reshape(count, *keys.shape[2:])
     few = max([1, *(n for n in range(1, count + 1) if count % n == 0 and n * scores <= _AT_ONCE)])
-    result = lax.map(one, (jnp.arange(count), *heads, keys), batch_size=few)
+    result = lax.map(one, (jnp.arange(count), *heads, keys), batch_size=few if few > 1 else None)
     return result.reshape(batch, num_heads, *result.shape[1:])

@@ -2,15 +2,17 @@
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
+from jax_input.product import product
 from jax_input.requirements import require_floats
-from jax_input.rounding import wide_dtype
 
 Params = Mapping[str, Any]
 
@@ -39,6 +41,30 @@ def dense(
       TypeError: if a leaf holds no supported floats.
       ValueError: if a leaf is missing, unknown, or has another shape.
     """
+    return linear(x, *require_leaves(name, params, x, axes), axes, matmul_precision)
+
+
+# What is cast, joined or laid out anew on the way is not kept for the backward pass.
+@partial(jax.checkpoint, prevent_cse=False, static_argnums=(3, 4))
+def linear(
+    x: Float[Array, "..."],
+    kernel: Float[Array, "..."],
+    bias: Float[Array, "..."] | None,
+    axes: int,
+    matmul_precision: lax.PrecisionLike,
+) -> Float[Array, "..."]:
+    """Do what ``dense`` does with leaves that are as they should be."""
+    # Two axes, since a product of more is laid out anew on its way.
+    contracted, rest = math.prod(kernel.shape[:axes]), kernel.shape[axes:]
+    rows = x.reshape(*x.shape[: x.ndim - axes], contracted)
+    y = product(rows, kernel.reshape(contracted, -1).astype(x.dtype), matmul_precision)
+    if bias is not None:
+        y += jnp.broadcast_to(bias.reshape(-1).astype(y.dtype), y.shape)
+    return y.astype(x.dtype).reshape(*x.shape[: x.ndim - axes], *rest)
+
+
+def require_leaves(name: str, params: Any, x: Array, axes: int) -> tuple[Array, Array | None]:
+    """Return kernel and bias, which may be absent, or say what is wrong with them."""
     require_names(name, params, ("kernel",), ("bias",))
     kernel = require_floats(f"{name}['kernel']", params["kernel"])
     contracted, rest = kernel.shape[:axes], kernel.shape[axes:]
@@ -48,23 +74,15 @@ def dense(
             f"{'axis' if axes == 1 else f'{axes} axes'} of what it multiplies, "
             f"{list(x.shape[-axes:])}. A PyTorch weight is [out, in]: transpose it."
         )
-    # Two axes, since a product of more is laid out anew on its way.
-    rows, columns = x.reshape(*x.shape[:-axes], math.prod(contracted)), math.prod(rest)
-    y = jnp.matmul(
-        rows,
-        kernel.reshape(-1, columns).astype(x.dtype),
-        precision=matmul_precision,
-        preferred_element_type=wide_dtype(x.dtype),
-    )
-    if (bias := params.get("bias")) is not None:
-        added = require_floats(f"{name}['bias']", bias)
-        if added.shape != rest:
-            raise ValueError(
-                f"`{name}['bias']` must have the shape of the kernel's outputs, {list(rest)}, "
-                f"got {list(added.shape)}."
-            )
-        y += jnp.broadcast_to(added.reshape(columns).astype(y.dtype), y.shape)
-    return y.astype(x.dtype).reshape(*x.shape[:-axes], *rest)
+    if params.get("bias") is None:
+        return kernel, None
+    bias = require_floats(f"{name}['bias']", params["bias"])
+    if bias.shape != rest:
+        raise ValueError(
+            f"`{name}['bias']` must have the shape of the kernel's outputs, {list(rest)}, "
+            f"got {list(bias.shape)}."
+        )
+    return kernel, bias
 
 
 def require_names(

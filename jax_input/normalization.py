@@ -1,7 +1,9 @@
 """Normalisation of vectors."""
 
-from typing import get_args
+from functools import partial
+from typing import Any, get_args
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
@@ -54,20 +56,36 @@ def layer_norm(
     wide = x.astype(wide_dtype(x.dtype))
     centred = wide - jnp.mean(wide, axis=-1, keepdims=True)
     squares = jnp.sum(centred * centred, axis=-1, keepdims=True)
+    given = {name: leaf for name, leaf in params.items() if leaf is not None}
+    rows = {name: _require_row(name, leaf, size) for name, leaf in given.items()}
+    return _scaled(centred, squares, rows, eps, form).astype(x.dtype)
+
+
+# Of all that is as large as `x`, the centred vectors alone are kept for the backward pass.
+@partial(jax.checkpoint, prevent_cse=False, static_argnums=(3, 4))
+def _scaled(
+    centred: Array, squares: Array, rows: dict[str, Array], eps: float, form: NormForm
+) -> Array:
+    """Divide by the deviation, then scale and shift."""
+    size = centred.shape[-1]
     if form == "standard":
         y = centred * lax.rsqrt(squares / size + eps)
     else:
         y = centred / (_deviation(squares / (size - 1)) + eps)
     for name, combine in (("scale", jnp.multiply), ("bias", jnp.add)):
-        if (leaf := params.get(name)) is not None:
-            row = require_floats(f"params[{name!r}]", leaf)
-            if row.shape != (size,):
-                raise ValueError(
-                    f"`params[{name!r}]` must have the shape of the last axis of `x`, [{size}], "
-                    f"got {list(row.shape)}."
-                )
-            y = combine(y, jnp.broadcast_to(row.astype(y.dtype), y.shape))
-    return y.astype(x.dtype)
+        if name in rows:
+            y = combine(y, jnp.broadcast_to(rows[name].astype(y.dtype), y.shape))
+    return y
+
+
+def _require_row(name: str, leaf: Any, size: int) -> Array:
+    row = require_floats(f"params[{name!r}]", leaf)
+    if row.shape != (size,):
+        raise ValueError(
+            f"`params[{name!r}]` must have the shape of the last axis of `x`, [{size}], "
+            f"got {list(row.shape)}."
+        )
+    return row
 
 
 def _deviation(variance: Array) -> Array:

@@ -27,6 +27,8 @@ class Tensor:
         out.
       reason: what it is derived from, in a few words.
       same_bits: whether both sides promise the same bits.
+      deviation: of the roundings on the way, where somebody derived it: an error within it tells
+        nothing about a side, however near the other happens to be.
       exact_kind: "exact" is a closed form or integer arithmetic; the same computation done in
         float64 is a "reference in float64".
       uniform: why it is right that the value is the same everywhere, or along an axis, or NaN.
@@ -39,6 +41,7 @@ class Tensor:
     ceiling: float | np.ndarray
     reason: str
     same_bits: bool
+    deviation: float | np.ndarray = 0.0
     exact_kind: ExactKind = "exact"
     uniform: str = ""
     mistakes: Mapping[str, Float[np.ndarray, "*shape"]] = field(default_factory=dict)
@@ -55,7 +58,8 @@ class Tensor:
                 f"`exact` must hold float64, integers or bools, got {self.exact.dtype.name}. "
                 "Compute it in float64: what float32 holds has been rounded."
             )
-        _require_ceiling(self.ceiling, self.exact.shape)
+        for name in ("ceiling", "deviation"):
+            _require_errors(name, getattr(self, name), self.exact.shape)
         if not self.reason.strip():
             raise ValueError("`reason` must say what `ceiling` is derived from, got nothing.")
         for name, values in self.mistakes.items():
@@ -66,13 +70,13 @@ class Tensor:
                 )
 
 
-def _require_ceiling(ceiling: float | np.ndarray, shape: tuple[int, ...]) -> None:
-    if isinstance(ceiling, np.ndarray) and ceiling.shape != shape:
+def _require_errors(name: str, errors: float | np.ndarray, shape: tuple[int, ...]) -> None:
+    if isinstance(errors, np.ndarray) and errors.shape != shape:
         raise ValueError(
-            f"`ceiling` has shape {ceiling.shape}, `exact` {shape}. Give one number, or one each."
+            f"`{name}` has shape {errors.shape}, `exact` {shape}. Give one number, or one each."
         )
-    if not np.all((np.asarray(ceiling) >= 0) & np.isfinite(ceiling)):
-        raise ValueError(f"`ceiling` must be finite and at least 0, got {ceiling}.")
+    if not np.all((np.asarray(errors) >= 0) & np.isfinite(errors)):
+        raise ValueError(f"`{name}` must be finite and at least 0, got {errors}.")
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ def _judged(label: Label, port: np.ndarray, reference: np.ndarray, expected: Ten
         ours,
         theirs,
         ceiling=expected.ceiling,
+        deviation=expected.deviation,
         equal_bits=not differ.any(),
         same_bits=expected.same_bits,
         names=label.names,

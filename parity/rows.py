@@ -38,7 +38,8 @@ class Row:
       port_error: greatest absolute error against the exact value.
       reference_error: the same of the reference, None where there is only one side.
       limit: of the side shown, at ``where``.
-      limit_source: what set it: "one ulp", "ratio", "ceiling", "equality", "override".
+      limit_source: what set it: "one ulp", "ratio", "deviation", "ceiling",
+        "equality", "override".
       reason: what the ceiling is derived from, or which numbers override it.
       over_limit: error over limit, at most 1 where it is kept.
       ulp: the port's greatest error in units; see `parity.distance`.

@@ -2,9 +2,12 @@
 
 A side is held against the exact value. It may be off by ``k`` times what the other side is off
 by, or by one ulp, whichever is more: absolutely, and also in ulp, since a few large values would
-hide every fault in the small ones. Above that lies a ceiling derived from dtype, operation and
-data, which catches what both sides got wrong alike. The rule is the same for both sides; so it
-names the guilty one. A reference that is noisier than the port, but below its ceiling, is named,
+hide every fault in the small ones. Where the deviation of the roundings on the way is known, it may
+be off by that much as well: roundings that pass through the same steps come together, so that of
+two equally good sides one is now and then three times as far off. Above that lies a ceiling derived
+from dtype, operation and data, which catches what both sides got wrong alike. The rule is the same
+for both sides; so it names the guilty one. A reference that is noisier than the port, but below its
+ceiling, is named,
 and passes unless the same bits were promised.
 """
 
@@ -51,18 +54,21 @@ class Limit:
       ulp: in units of the element.
       ceiling: absolute, one for all elements or one for each.
       source: where ``error`` comes from.
+      deviation: absolute; an error within it is not held against a side.
     """
 
     error: float
     ulp: float
     ceiling: Ceiling
     source: Literal["one ulp", "ratio", "equality", "override"]
+    deviation: Ceiling = 0.0
 
     def used(self, distance: Distance) -> Float[np.ndarray, "*shape"]:
         """Return each error over its limit: at most 1 where it is kept."""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            used = distance.errors / np.minimum(self.error, self.ceiling)
-            used = np.maximum(used, distance.errors / (self.ulp * distance.units))
+            allowed = np.minimum(self.error, self.ulp * distance.units)
+            allowed = np.minimum(np.maximum(allowed, self.deviation), self.ceiling)
+            used = distance.errors / allowed
         used = np.where(np.isinf(distance.errors), np.inf, used)
         return np.where(distance.errors == 0, 0.0, used)
 
@@ -72,7 +78,8 @@ class Limit:
 
     def at(self, distance: Distance, place: Place) -> float:
         """Return the absolute limit of one element."""
-        return min(self.error, at(self.ceiling, place), self.ulp * float(distance.units[place]))
+        allowed = min(self.error, self.ulp * float(distance.units[place]))
+        return min(max(allowed, at(self.deviation, place)), at(self.ceiling, place))
 
     def source_at(self, distance: Distance, place: Place) -> str:
         """Return what sets the absolute limit of one element."""
@@ -81,6 +88,8 @@ class Limit:
         smallest = self.at(distance, place)
         if at(self.ceiling, place) <= smallest:
             return "ceiling"
+        if smallest == at(self.deviation, place):
+            return "deviation"
         if self.error <= smallest:
             return self.source
         return "one ulp" if self.ulp == 1 else "ratio"
@@ -110,13 +119,14 @@ def at(ceiling: Ceiling, place: Place) -> float:
     return float(ceiling[place]) if isinstance(ceiling, np.ndarray) else ceiling
 
 
-def limit(side: Distance, other: Distance, ceiling: Ceiling) -> Limit:
+def limit(side: Distance, other: Distance, ceiling: Ceiling, deviation: Ceiling = 0.0) -> Limit:
     """Return how far off a side may be, given how far the other is.
 
     Args:
       side: the one that is judged.
       other: the one that it is compared with.
       ceiling: absolute.
+      deviation: of the roundings on the way, if it is known.
     """
     if not side.floating:
         return Limit(0.0, 0.0, math.inf, "equality")
@@ -124,8 +134,8 @@ def limit(side: Distance, other: Distance, ceiling: Ceiling) -> Limit:
     times = k(side.errors.size)
     ulp = max(1.0, times * other.ulp)
     if side.unit >= times * other.max_abs:
-        return Limit(side.unit, ulp, ceiling, "one ulp")
-    return Limit(times * other.max_abs, ulp, ceiling, "ratio")
+        return Limit(side.unit, ulp, ceiling, "one ulp", deviation)
+    return Limit(times * other.max_abs, ulp, ceiling, "ratio", deviation)
 
 
 def half_the_digits(exact: Shaped[np.ndarray, "*shape"], dtype: str) -> float:
@@ -142,6 +152,7 @@ def judge(
     ceiling: Ceiling,
     equal_bits: bool,
     same_bits: bool,
+    deviation: Ceiling = 0.0,
     names: tuple[str, str] = ("the port", "torch"),
 ) -> Verdict:
     """Judge both sides of a tensor.
@@ -152,9 +163,12 @@ def judge(
       ceiling: the greatest error that either may have.
       equal_bits: whether the sides have the same bits.
       same_bits: whether they promised to.
+      deviation: of the roundings on the way, if it is known.
       names: what the sides are called.
     """
-    ours, theirs = limit(port, reference, ceiling), limit(reference, port, ceiling)
+    ours, theirs = (
+        limit(*sides, ceiling, deviation) for sides in ((port, reference), (reference, port))
+    )
     port_off, reference_off = not ours.allows(port), not theirs.allows(reference)
     noise = Limit(math.inf, math.inf, ceiling, "ratio") if reference.floating else theirs
     side = _side(port_off, reference_off)

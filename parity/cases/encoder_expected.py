@@ -178,10 +178,12 @@ def joined_noisy(leaves: Mapping[str, Noisy]) -> dict[str, Noisy]:
 
 def tensor(noisy: Noisy) -> Tensor:
     """Expect a value within its error."""
+    deviation = np.sqrt(noisy.variance)
     return Tensor(
         noisy.value,
-        DEVIATIONS * np.sqrt(noisy.variance),
+        DEVIATIONS * deviation,
         REASON,
         same_bits=False,
+        deviation=deviation,
         exact_kind="reference in float64",
     )

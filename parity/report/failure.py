@@ -62,6 +62,7 @@ def _limit(row: Row) -> str:
     sources = {
         "one ulp": "one ulp",
         "ratio": "a small multiple of the other side's own error",
+        "deviation": "one standard deviation of the roundings on the way",
         "ceiling": f"the ceiling: {row.reason}",
         "equality": "integers are compared for equality",
         "override": row.reason,

@@ -89,8 +89,9 @@ def test_the_precision_reaches_the_product_and_its_gradients():
         return dense(x, params, matmul_precision="highest").sum()
 
     text = str(jax.make_jaxpr(jax.grad(loss, argnums=(0, 1)))(x, params))
-    assert text.count("dot_general[") == 3
-    assert text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)") == 3
+    products = text.count("dot_general[")
+    assert products >= 3
+    assert text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)") == products
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,20 @@ def test_a_limit_says_how_large_it_is_and_why(theirs, ceiling, size, source):
     assert limit.source_at(near, (3,)) == source
 
 
+def test_an_error_within_the_deviation_of_the_roundings_is_not_held_against_a_side():
+    near, exact = off_by(5.0), off_by(0.0)
+    assert not verdict(near, exact).passed
+    deviation = np.full(2_000, 5.0 * UNIT)
+    assert verdict(near, exact, deviation=deviation).passed
+    limit = verdict(near, exact, deviation=deviation).port
+    assert limit.at(near, (3,)) == pytest.approx(5.0 * UNIT)
+    assert limit.source_at(near, (3,)) == "deviation"
+    deviation[1_500] = 0.0
+    assert not verdict(near, exact, deviation=deviation).passed
+    assert not verdict(near, exact, deviation=5.0 * UNIT, ceiling=4.0 * UNIT).passed
+    assert verdict(exact, near, deviation=5.0 * UNIT).words != "torch is the side that is off"
+
+
 def test_a_reference_above_its_ceiling_fails():
     said = verdict(off_by(0.5), off_by(20.0), ceiling=19.0 * UNIT)
     assert (said.words, said.passed) == ("torch is the side that is off", False)
