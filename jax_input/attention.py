@@ -178,7 +178,9 @@ def _attend(
 ) -> tuple[Float[Array, "query value_dim"], Float[Array, "query key"]]:
     """Return the output and the weights of one head of one example."""
     wide = wide_dtype(query.dtype)
-    scores = product(query, key, matmul_precision) * wide.type(query.shape[-1] ** -0.5)
+    scores = product(query, key, matmul_precision, of_attention=True) * wide.type(
+        query.shape[-1] ** -0.5
+    )
     if mask is not None:
         mask = jnp.broadcast_to(mask, scores.shape)
         scores = jnp.where(mask, scores, jnp.finfo(wide).min)
@@ -190,7 +192,7 @@ def _attend(
     total = jnp.where(total == 0, 1, total)
     kept = terms if dropout_key is None else dropout(terms, rate, key=dropout_key)
     # Divided after the product, where there are fewer elements.
-    output = product(kept.astype(value.dtype), value, matmul_precision) / total
+    output = product(kept.astype(value.dtype), value, matmul_precision, of_attention=True) / total
     return output.astype(query.dtype), terms / total
 
 

@@ -12,11 +12,12 @@ from jaxtyping import Float
 from jax_input.rounding import wide_dtype
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(2,))
+@partial(jax.custom_jvp, nondiff_argnums=(2, 3))
 def product(
     a: Float[Array, "*batch rows inner"],
     b: Float[Array, "inner columns"],
     precision: lax.PrecisionLike = None,
+    of_attention: bool = False,
 ) -> Float[Array, "*batch rows columns"]:
     """Multiply; in float32 (float64 for float64), which is what comes back.
 
@@ -28,25 +29,39 @@ def product(
       a: rows.
       b: columns.
       precision: of the product.
+      of_attention: whether ``dots_with_no_batch_dims_saveable``, a policy of ``jax.checkpoint``,
+        is to compute it again, as it does the products of attention for many heads at once.
 
     Returns:
       The product, not yet rounded to the dtype of ``a``.
     """
-    return _matmul(a, b, precision)
+    return _primal(a, b, precision, of_attention)
 
 
 @partial(product.defjvp, symbolic_zeros=True)
 def _product_jvp(
-    precision: lax.PrecisionLike, primals: tuple[Array, Array], tangents: tuple[Any, Any]
+    precision: lax.PrecisionLike,
+    of_attention: bool,
+    primals: tuple[Array, Array],
+    tangents: tuple[Any, Any],
 ) -> tuple[Array, Any]:
     (a, b), (d_a, d_b) = primals, tangents
-    y = _matmul(a, b, precision)
+    y = _primal(a, b, precision, of_attention)
     parts = []
     if not isinstance(d_a, SymbolicZero):
         parts.append(_matmul(d_a, b, precision))
     if not isinstance(d_b, SymbolicZero):
         parts.append(_transposed_fast(a, d_b, precision))
     return y, sum(parts[1:], parts[0]) if parts else SymbolicZero(jax.typeof(y))
+
+
+def _primal(a: Array, b: Array, precision: lax.PrecisionLike, of_attention: bool) -> Array:
+    if not of_attention:
+        return _matmul(a, b, precision)
+    one = (((2,), (1,)), ((0,), (0,)))  # a batch of one
+    wide = wide_dtype(a.dtype)
+    y = lax.dot_general(a[None], b[None], one, precision=precision, preferred_element_type=wide)
+    return y[0]
 
 
 def _matmul(a: Array, b: Array, precision: lax.PrecisionLike) -> Array:

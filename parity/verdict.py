@@ -7,8 +7,7 @@ be off by that much as well: roundings that pass through the same steps come tog
 two equally good sides one is now and then three times as far off. Above that lies a ceiling derived
 from dtype, operation and data, which catches what both sides got wrong alike. The rule is the same
 for both sides; so it names the guilty one. A reference that is noisier than the port, but below its
-ceiling, is named,
-and passes unless the same bits were promised.
+ceiling, is named, and passes unless the same bits were promised.
 """
 
 from __future__ import annotations

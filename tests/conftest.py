@@ -48,6 +48,15 @@ hypothesis.settings.register_profile("house", deadline=None, derandomize=True, m
 hypothesis.settings.load_profile("house")
 
 
+@pytest.fixture(scope="module")
+def programs_run_once():
+    """What runs once need not be fast: to compile it takes half the time."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session):
     """End a run with seeded faults on how many were caught, after what pytest itself says last.

@@ -180,6 +180,19 @@ def test_no_floats_of_query_times_key_are_kept_for_the_backward_pass():
     assert kept(partial(by_softmax, mask=mask))
 
 
+@pytest.mark.parametrize("seq_len", [37, 600])  # many heads at once, and one
+def test_the_usual_policy_keeps_no_scores(seq_len):
+    x = [draw((1, seq_len, 2, 4), seed=seed) for seed in range(3)]
+
+    def largest(policy):
+        _, pullback = jax.vjp(jax.checkpoint(dot_product_attention, policy=policy), *x)
+        return max(leaf.size for leaf in jax.tree.leaves(pullback))
+
+    policies = jax.checkpoint_policies
+    assert largest(policies.dots_with_no_batch_dims_saveable) < seq_len * seq_len
+    assert largest(policies.dots_saveable) >= seq_len * seq_len
+
+
 def test_the_backward_pass_holds_the_scores_of_one_head_at_a_time():
     def needed(seq_len):
         x = jax.ShapeDtypeStruct((1, seq_len, 16, 1), np.float32)

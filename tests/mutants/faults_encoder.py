@@ -30,17 +30,19 @@ DENSE = (
     Fault(
         "a kernel is taken transposed",
         _DENSE,
-        "kernel.reshape(-1, columns).astype",
-        "kernel.reshape(-1, columns).T.reshape(-1, columns).astype",
+        "kernel.reshape(contracted, -1).astype",
+        "kernel.reshape(contracted, -1).T.reshape(contracted, -1).astype",
         _HEADS,
         _EVERYTHING,
     ),
     Fault(
         "heads are interleaved where they should be side by side",
-        _DENSE,
-        "    return y.astype(x.dtype).reshape(*x.shape[:-axes], *rest)\n",
-        "    y = y.astype(x.dtype).reshape(*x.shape[:-axes], *rest[::-1])\n"
-        "    return y.swapaxes(-1, -2) if len(rest) == 2 else y\n",
+        _ATTENTION,
+        "    return jnp.split(y, [*ends][:-1], axis=-1)\n",
+        "    parts = jnp.split(y, [*ends][:-1], axis=-1)\n"
+        "    shapes = ((*part.shape[:2], part.shape[3], part.shape[2]) for part in parts)\n"
+        "    turned = (p.reshape(shape) for p, shape in zip(parts, shapes, strict=True))\n"
+        "    return [part.swapaxes(2, 3) for part in turned]\n",
         _HEADS,
         _EVERYTHING,
     ),
@@ -59,8 +61,8 @@ ATTENTION = (
     Fault(
         "queries and keys are swapped",
         _ATTENTION,
-        "matmul(query, key.T)",
-        "matmul(key, query.T)",
+        "product(query, key, matmul_precision)",
+        "product(key.T, query.T, matmul_precision)",
         _HEADS,
         _EVERYTHING,
     ),

@@ -3,7 +3,6 @@
 from collections import Counter
 from pathlib import Path
 
-import jax
 import pytest
 
 pytest.importorskip("torch")
@@ -12,7 +11,7 @@ pytest.importorskip("transformers")
 from tests.parity.ports.checked import checked
 from tests.parity.ports.library import PAIRS
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ports_may_broadcast")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ports_may_broadcast", "programs_run_once")]
 
 SECTIONS = (Path(__file__).parents[2] / "docs" / "causes.md").read_text().split("### ")
 SECTIONS = {section.partition("\n")[0] for section in SECTIONS}
@@ -24,15 +23,6 @@ for pair, name in ALL:
     code = pair.mistakes[name].code
     SEEN[code] += 1
     SOME += [(pair, name)] if SEEN[code] <= 2 else []
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _programs_run_once():
-    """What runs once need not be fast: to compile it takes half the time."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.mark.parametrize(("pair", "name"), SOME, ids=[f"{p.id}-{name}" for p, name in SOME])
