@@ -154,12 +154,9 @@ def _joined(
     matmul_precision: lax.PrecisionLike,
 ) -> list[Array]:
     """Multiply by all kernels, side by side in each head."""
-    wide = wide_dtype(x.dtype)
-    kernels = [kernel.astype(x.dtype) for kernel, _ in leaves]
-    biases = [
-        jnp.zeros(kernel.shape[1:], wide) if bias is None else bias.astype(wide)
-        for kernel, bias in leaves
-    ]
+    wide, kernels = wide_dtype(x.dtype), [kernel.astype(x.dtype) for kernel, _ in leaves]
+    zeros = [jnp.zeros(kernel.shape[1:], wide) for kernel in kernels]
+    biases = [z if b is None else b.astype(wide) for z, (_, b) in zip(zeros, leaves, strict=True)]
     bias = None if all(bias is None for _, bias in leaves) else jnp.concatenate(biases, axis=-1)
     y = linear(x, jnp.concatenate(kernels, axis=-1), bias, 1, matmul_precision)
     ends = itertools.accumulate(kernel.shape[-1] for kernel in kernels)
@@ -178,9 +175,8 @@ def _attend(
 ) -> tuple[Float[Array, "query value_dim"], Float[Array, "query key"]]:
     """Return the output and the weights of one head of one example."""
     wide = wide_dtype(query.dtype)
-    scores = product(query, key, matmul_precision, of_attention=True) * wide.type(
-        query.shape[-1] ** -0.5
-    )
+    scores = product(query, key, matmul_precision, of_attention=True)
+    scores *= wide.type(query.shape[-1] ** -0.5)
     if mask is not None:
         mask = jnp.broadcast_to(mask, scores.shape)
         scores = jnp.where(mask, scores, jnp.finfo(wide).min)
@@ -206,7 +202,7 @@ def _recomputed(*arrays: Any, **options: Any) -> Float[Array, "batch num_heads q
 
     return lax.platform_dependent(
         *arrays,
-        cpu=partial(_in_turn, jax.checkpoint(attend, prevent_cse=False)),
+        cpu=partial(_in_turn, attend),
         default=partial(_together, jax.checkpoint(attend)),
     )
 
@@ -227,6 +223,8 @@ def _in_turn(attend: Callable[..., Array], *arrays: Any) -> Array:
     *given, mask, keys = arrays
     batch, num_heads = given[0].shape[:2]
 
+    # The mask too is cut anew: it would be kept for each head otherwise.
+    @partial(jax.checkpoint, prevent_cse=False)
     def one(head: tuple[Any, ...]) -> Array:
         place, *rest, key = head
         if mask is None:

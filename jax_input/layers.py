@@ -182,7 +182,9 @@ def _require_sizes(params: Params, config: EncoderConfig) -> None:
     split = (config.d_model, config.num_heads, config.d_model // config.num_heads)
     expected: dict[tuple[str, str], tuple[tuple[int, ...], str]] = {
         **{("attention", name): (split, "d_model, num_heads, head_dim") for name in projections},
+        ("attention", "out"): ((*split[1:], config.d_model), "num_heads, head_dim, d_model"),
         ("feed_forward", "in"): ((config.d_model, config.d_ff), "d_model, d_ff"),
+        ("feed_forward", "out"): ((config.d_ff, config.d_model), "d_ff, d_model"),
     }
     for (part, name), (sizes, words) in expected.items():
         require_names(f"params[{part!r}][{name!r}]", params[part][name], ("kernel",), ("bias",))

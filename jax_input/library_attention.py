@@ -68,7 +68,7 @@ def jax_nn_attention(
 
 def _refuse(options: dict[str, Any]) -> None:
     """Refuse what the library can't do, rather than leave it out."""
-    if options.get("dropout_rate") == 0:
+    if options.get("dropout_rate", 0) == 0:
         options = {name: option for name, option in options.items() if name != "dropout_key"}
     for name, option in options.items():
         if name not in (*_WHY, "dropout_rate"):

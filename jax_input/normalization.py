@@ -56,8 +56,8 @@ def layer_norm(
     wide = x.astype(wide_dtype(x.dtype))
     centred = wide - jnp.mean(wide, axis=-1, keepdims=True)
     squares = jnp.sum(centred * centred, axis=-1, keepdims=True)
-    given = {name: leaf for name, leaf in params.items() if leaf is not None}
-    rows = {name: _require_row(name, leaf, size) for name, leaf in given.items()}
+    given = ("scale",) if params.get("bias") is None else ("scale", "bias")
+    rows = {name: _require_row(name, params[name], size) for name in given}
     return _scaled(centred, squares, rows, eps, form).astype(x.dtype)
 
 

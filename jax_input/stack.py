@@ -100,7 +100,7 @@ def _through(layer: Any, x: Array, stacked: Any, config: EncoderConfig) -> tuple
         # A scan keeps a compiler from joining both computations by itself.
         layer = jax.checkpoint(layer, policy=policy, prevent_cse=not config.scan)
     if config.scan:
-        return lax.scan(layer, x, stacked)
+        return lax.scan(layer, x, stacked, length=config.num_layers)
     taps = []
     for index in range(config.num_layers):
         x, tapped = layer(

@@ -106,7 +106,7 @@ def encoder_layer(
     require_vectors(x, config.d_model)
     names = ("attention", "attention_norm", "feed_forward", "feed_forward_norm")
     require_names("params", params, names)
-    _require_heads(params["attention"], config)
+    _require_sizes(params, config)
     for name, flag in (("return_taps", return_taps), ("return_weights", return_weights)):
         require_one_of(name, flag, (False, True))
     kept = require_dropout_masks(
@@ -173,15 +173,22 @@ def _dropped(x: Tensor, rate: float, mask: Tensor | None) -> Tensor:
     return x if mask is None else dropout(x, rate, mask=mask)
 
 
-def _require_heads(params: Any, config: EncoderConfig) -> None:
-    """Refuse kernels of another number of heads: their sizes would fit all the same."""
-    expected = (config.d_model, config.num_heads, config.head_dim)
-    require_names("params['attention']", params, ("query", "key", "value", "out"))
-    for name in ("query", "key", "value"):
-        require_names(f"params['attention']['{name}']", params[name], ("kernel",), ("bias",))
-        shape = tuple(params[name]["kernel"].shape)
-        if shape != expected:
+def _require_sizes(params: Any, config: EncoderConfig) -> None:
+    """Refuse kernels of other sizes than the config's: each of them would fit some other one."""
+    projections = ("query", "key", "value")
+    require_names("params['attention']", params["attention"], (*projections, "out"))
+    require_names("params['feed_forward']", params["feed_forward"], ("in", "out"))
+    split = (config.d_model, config.num_heads, config.head_dim)
+    expected: dict[tuple[str, str], tuple[tuple[int, ...], str]] = {
+        **{("attention", name): (split, "d_model, num_heads, head_dim") for name in projections},
+        ("attention", "out"): ((*split[1:], config.d_model), "num_heads, head_dim, d_model"),
+        ("feed_forward", "in"): ((config.d_model, config.d_ff), "d_model, d_ff"),
+        ("feed_forward", "out"): ((config.d_ff, config.d_model), "d_ff, d_model"),
+    }
+    for (part, name), (sizes, words) in expected.items():
+        require_names(f"params[{part!r}][{name!r}]", params[part][name], ("kernel",), ("bias",))
+        if (shape := tuple(params[part][name]["kernel"].shape)) != sizes:
             raise ValueError(
-                f"`params['attention']['{name}']['kernel']` must have shape {list(expected)} "
-                f"(d_model, num_heads, head_dim of `config`), got {list(shape)}."
+                f"`params[{part!r}][{name!r}]['kernel']` must have shape {list(sizes)} "
+                f"({words} of `config`), got {list(shape)}."
             )

@@ -1,6 +1,7 @@
 """Tensors in pinned (page-locked) host memory, from where an accelerator fetches them faster."""
 
 import warnings
+from copy import copy
 from typing import Any, TypeVar
 
 import torch
@@ -43,9 +44,10 @@ def pin_memory(tree: Tree) -> Tree:
 def _pinned(tree: Any, place: str, refused: list[str]) -> Any:
     """Return the tree with pinned tensors; note of each that could not be pinned why."""
     if isinstance(tree, dict):
-        return type(tree)(
-            (key, _pinned(leaf, f"{place}[{key!r}]", refused)) for key, leaf in tree.items()
-        )
+        copied = copy(tree)  # of its own kind, which need not be made of pairs
+        for key, leaf in tree.items():
+            copied[key] = _pinned(leaf, f"{place}[{key!r}]", refused)
+        return copied
     if isinstance(tree, list | tuple):
         leaves = [_pinned(leaf, f"{place}[{i}]", refused) for i, leaf in enumerate(tree)]
         # A named tuple takes its fields one by one.

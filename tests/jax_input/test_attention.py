@@ -9,7 +9,7 @@ import pytest
 
 import jax_input.attention
 from jax_input.attention import dot_product_attention
-from jax_input.masks import causal_mask
+from jax_input.masks import causal_mask, padding_mask
 from tests.jax_input import encoder_float64 as exact
 from tests.jax_input.encoder_float64 import FLOATS, attention_bounds, draw, wide
 
@@ -178,6 +178,13 @@ def test_no_floats_of_query_times_key_are_kept_for_the_backward_pass():
     for options in ({}, {"dropout_rate": 0.5, "dropout_key": jax.random.key(0)}):
         assert not kept(partial(dot_product_attention, mask=mask, **options))
     assert kept(partial(by_softmax, mask=mask))
+
+
+def test_a_mask_is_not_kept_for_each_head():
+    x = [draw((2, 600, 3, 4), seed=seed) for seed in range(3)]
+    mask = padding_mask(np.arange(600) < np.array([[600], [500]])) & causal_mask(600)
+    _, pullback = jax.vjp(partial(dot_product_attention, mask=mask), *x)
+    assert max(leaf.size for leaf in jax.tree.leaves(pullback)) == mask.size
 
 
 @pytest.mark.parametrize("seq_len", [37, 600])  # many heads at once, and one

@@ -114,6 +114,15 @@ def test_another_size_of_the_hidden_layer_is_refused():
         encoder_layer(X, layer_params(), replace(CONFIG, d_ff=24))
 
 
+@pytest.mark.parametrize(("part", "sizes"), [("attention", (3, 4)), ("feed_forward", (20,))])
+def test_a_width_of_one_that_would_be_broadcast_is_refused(part, sizes):
+    params = layer_params()
+    params[part]["out"] = {"kernel": np.ones((*sizes, 1), np.float32)}
+    message = f"`params['{part}']['out']['kernel']` must have shape {[*sizes, 12]}"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        encoder_layer(X, params, CONFIG)
+
+
 def test_x_keys_and_flags_are_checked():
     params = layer_params()
     message = "`x` must have shape [batch, seq_len, d_model 12], got [2, 5, 11]."

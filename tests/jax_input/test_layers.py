@@ -114,6 +114,7 @@ def test_the_gradient_of_the_bias_over_4096_ones_is_4096(dtype):
     ("call", "error", "message"),
     [
         (lambda: layer_norm(X, NORM), ValueError, "the last axis of `x`, [12], got [24]."),
+        (lambda: layer_norm(X, {"scale": None}), TypeError, "`params['scale']` must be an array"),
         (lambda: layer_norm(X, {}), ValueError, "`params` lacks 'scale'; it must hold scale, bias"),
         (lambda: layer_norm(X, NORM, form="x"), ValueError, '"standard" or "annotated", got \'x\''),
         (

@@ -53,7 +53,7 @@ ATTENTION = (
     Fault(
         "scores are not scaled",
         _ATTENTION,
-        " * wide.type(query.shape[-1] ** -0.5)",
+        "    scores *= wide.type(query.shape[-1] ** -0.5)\n",
         "",
         _HEADS,
         _EVERYTHING,
@@ -61,8 +61,8 @@ ATTENTION = (
     Fault(
         "queries and keys are swapped",
         _ATTENTION,
-        "product(query, key, matmul_precision)",
-        "product(key.T, query.T, matmul_precision)",
+        "product(query, key, ",
+        "product(key.T, query.T, ",
         _HEADS,
         _EVERYTHING,
     ),

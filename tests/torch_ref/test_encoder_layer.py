@@ -172,6 +172,11 @@ def test_what_does_not_fit_a_layer_is_refused():
     other = small_layer(num_heads=4)[1]
     with pytest.raises(ValueError, match=re.escape("must have shape [8, 2, 4] (d_model, num_he")):
         encoder_layer(x, other, config)
+    for part, sizes in (("attention", [2, 4]), ("feed_forward", [config.d_ff])):
+        narrow = {**params[part], "out": {"kernel": torch.ones(*sizes, 1)}}
+        message = f"`params['{part}']['out']['kernel']` must have shape {[*sizes, 8]}"
+        with pytest.raises(ValueError, match=re.escape(message)):
+            encoder_layer(x, {**params, part: narrow}, config)
     with pytest.raises(ValueError, match="`return_taps` must be False or True, got None"):
         encoder_layer(x, params, config, return_taps=None)
 
