@@ -15,7 +15,7 @@ from jax_input.attention_arguments import require_fitting, require_heads, select
 from jax_input.dense import dense, linear, require_leaves, require_names, require_vectors
 from jax_input.inputs import PRNGKey, dropout, require_key, require_rate
 from jax_input.masks import Mask
-from jax_input.product import product
+from jax_input.matmul import matmul
 from jax_input.requirements import require_flag
 from jax_input.rounding import wide_dtype
 
@@ -175,7 +175,7 @@ def _attend(
 ) -> tuple[Float[Array, "query value_dim"], Float[Array, "query key"]]:
     """Return the output and the weights of one head of one example."""
     wide = wide_dtype(query.dtype)
-    scores = product(query, key, matmul_precision, of_attention=True)
+    scores = matmul(query, key, matmul_precision, as_batch=True)
     scores *= wide.type(query.shape[-1] ** -0.5)
     if mask is not None:
         mask = jnp.broadcast_to(mask, scores.shape)
@@ -188,7 +188,7 @@ def _attend(
     total = jnp.where(total == 0, 1, total)
     kept = terms if dropout_key is None else dropout(terms, rate, key=dropout_key)
     # Divided after the product, where there are fewer elements.
-    output = product(kept.astype(value.dtype), value, matmul_precision, of_attention=True) / total
+    output = matmul(kept.astype(value.dtype), value, matmul_precision, as_batch=True) / total
     return output.astype(query.dtype), terms / total
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
-from jax_input.product import product
+from jax_input.matmul import matmul
 from jax_input.requirements import require_floats
 
 Params = Mapping[str, Any]
@@ -57,7 +57,7 @@ def linear(
     # Two axes, since a product of more is laid out anew on its way.
     contracted, rest = math.prod(kernel.shape[:axes]), kernel.shape[axes:]
     rows = x.reshape(*x.shape[: x.ndim - axes], contracted)
-    y = product(rows, kernel.reshape(contracted, -1).astype(x.dtype), matmul_precision)
+    y = matmul(rows, kernel.reshape(contracted, -1).astype(x.dtype), matmul_precision)
     if bias is not None:
         y += jnp.broadcast_to(bias.reshape(-1).astype(y.dtype), y.shape)
     return y.astype(x.dtype).reshape(*x.shape[: x.ndim - axes], *rest)

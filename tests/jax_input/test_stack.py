@@ -226,6 +226,8 @@ def test_what_does_not_fit_is_refused():
         encoder(X, params, replace(CONFIG, num_layers=4))
     with pytest.raises(ValueError, match="`params` lacks 'final_norm'; it must hold layers, final"):
         encoder(X, {"layers": params["layers"]}, CONFIG)
+    with pytest.raises(ValueError, match="`params` lacks 'attention'"):
+        encoder(X, {**params, "layers": {}}, CONFIG)
     with pytest.raises(ValueError, match="`params` has 'final_norm'; it must hold layers"):
         encoder(X, params, replace(CONFIG, final_norm=False))
     with pytest.raises(ValueError, match=re.escape("d_model 12], got [2, 5, 11].")):

@@ -61,8 +61,8 @@ ATTENTION = (
     Fault(
         "queries and keys are swapped",
         _ATTENTION,
-        "product(query, key, ",
-        "product(key.T, query.T, ",
+        "matmul(query, key, ",
+        "matmul(key.T, query.T, ",
         _HEADS,
         _EVERYTHING,
     ),

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_input.product import product
+from jax_input.matmul import matmul
 from tests.jax_input.encoder_float64 import FLOATS, draw
 
 # In the first the transpose of `a` is the smaller copy, in the second that of `b`'s cotangent.
@@ -19,7 +19,7 @@ FLAT = [((1024, 64), (64, 1024)), ((1024, 1024), (1024, 64))]
 @pytest.mark.parametrize("shapes", SHAPES)
 def test_a_product_is_summed_in_float32_and_returned_so(shapes, dtype):
     a, b = draw(shapes[0], dtype), draw(shapes[1], dtype, seed=1)
-    y = product(a, b)
+    y = matmul(a, b)
     assert y.dtype == np.float32
     wide = [np.asarray(x, np.float64) for x in (a, b)]
     # A product of two 16-bit numbers is exact in float32.
@@ -46,7 +46,7 @@ def test_derivatives_of_first_and_second_order_are_those_of_matmul_in_float64(sh
             )
 
         for ours, theirs in zip(
-            *map(jax.tree.leaves, map(every, (product, jnp.matmul))), strict=True
+            *map(jax.tree.leaves, map(every, (matmul, jnp.matmul))), strict=True
         ):
             assert ours.dtype == np.float64
             np.testing.assert_allclose(ours, theirs, rtol=0, atol=2**-40 * np.abs(theirs).max())
@@ -55,10 +55,10 @@ def test_derivatives_of_first_and_second_order_are_those_of_matmul_in_float64(sh
 @pytest.mark.parametrize("argnums", [0, 1])
 def test_a_gradient_of_one_array_takes_one_more_product(argnums):
     a, b = (draw(shape, seed=1) for shape in SHAPES[0])
-    text = str(jax.make_jaxpr(jax.grad(lambda *x: product(*x).sum(), argnums))(a, b))
+    text = str(jax.make_jaxpr(jax.grad(lambda *x: matmul(*x).sum(), argnums))(a, b))
     # The product itself is seen by no one, and what is transposed names each device's own.
     assert text.count("dot_general[") <= 3
-    compiled = jax.jit(jax.grad(lambda *x: product(*x).sum(), argnums)).lower(a, b).compile()
+    compiled = jax.jit(jax.grad(lambda *x: matmul(*x).sum(), argnums)).lower(a, b).compile()
     assert compiled.as_text().count(" dot(") <= 1
 
 
@@ -73,14 +73,14 @@ def test_on_a_cpu_no_gradient_sums_over_the_first_axis_of_the_first_array(shapes
         text = jax.jit(gradients).lower(*given).compile().as_text()
         return re.findall(r" dot\(.*lhs_contracting_dims={(\d)}", text)
 
-    assert products(product) == ["1", "1"]
+    assert products(matmul) == ["1", "1"]
     assert "0" in products(jnp.matmul)
 
 
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
 def test_elsewhere_nothing_is_laid_out_anew(platform):
     a, b = (draw(shape) for shape in SHAPES[0])
-    traced = jax.jit(jax.grad(lambda *x: product(*x).sum(), argnums=(0, 1))).trace(a, b)
+    traced = jax.jit(jax.grad(lambda *x: matmul(*x).sum(), argnums=(0, 1))).trace(a, b)
     assert "barrier" not in traced.lower(lowering_platforms=(platform,)).as_text()
     assert "barrier" in traced.lower(lowering_platforms=("cpu",)).as_text()
 
@@ -89,7 +89,7 @@ def test_the_precision_reaches_every_product():
     a, b = (draw(shape) for shape in SHAPES[0])
 
     def loss(a, b):
-        return product(a, b, "highest").sum()
+        return matmul(a, b, "highest").sum()
 
     text = str(jax.make_jaxpr(jax.grad(loss, argnums=(0, 1)))(a, b))
     highest = text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)")

@@ -13,11 +13,11 @@ from jax_input.rounding import wide_dtype
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(2, 3))
-def product(
+def matmul(
     a: Float[Array, "*batch rows inner"],
     b: Float[Array, "inner columns"],
     precision: lax.PrecisionLike = None,
-    of_attention: bool = False,
+    as_batch: bool = False,
 ) -> Float[Array, "*batch rows columns"]:
     """Multiply; in float32 (float64 for float64), which is what comes back.
 
@@ -29,47 +29,47 @@ def product(
       a: rows.
       b: columns.
       precision: of the product.
-      of_attention: whether ``dots_with_no_batch_dims_saveable``, a policy of ``jax.checkpoint``,
-        is to compute it again, as it does the products of attention for many heads at once.
+      as_batch: whether ``dots_with_no_batch_dims_saveable``, a policy of ``jax.checkpoint``, is to
+        compute it again, as it does batches of products; of two axes alone.
 
     Returns:
       The product, not yet rounded to the dtype of ``a``.
     """
-    return _primal(a, b, precision, of_attention)
+    return _primal(a, b, precision, as_batch)
 
 
-@partial(product.defjvp, symbolic_zeros=True)
-def _product_jvp(
+@partial(matmul.defjvp, symbolic_zeros=True)
+def _matmul_jvp(
     precision: lax.PrecisionLike,
-    of_attention: bool,
+    as_batch: bool,
     primals: tuple[Array, Array],
     tangents: tuple[Any, Any],
 ) -> tuple[Array, Any]:
     (a, b), (d_a, d_b) = primals, tangents
-    y = _primal(a, b, precision, of_attention)
+    y = _primal(a, b, precision, as_batch)
     parts = []
     if not isinstance(d_a, SymbolicZero):
-        parts.append(_matmul(d_a, b, precision))
+        parts.append(_plain(d_a, b, precision))
     if not isinstance(d_b, SymbolicZero):
         parts.append(_transposed_fast(a, d_b, precision))
     return y, sum(parts[1:], parts[0]) if parts else SymbolicZero(jax.typeof(y))
 
 
-def _primal(a: Array, b: Array, precision: lax.PrecisionLike, of_attention: bool) -> Array:
-    if not of_attention:
-        return _matmul(a, b, precision)
+def _primal(a: Array, b: Array, precision: lax.PrecisionLike, as_batch: bool) -> Array:
+    if not as_batch:
+        return _plain(a, b, precision)
     one = (((2,), (1,)), ((0,), (0,)))  # a batch of one
     wide = wide_dtype(a.dtype)
     y = lax.dot_general(a[None], b[None], one, precision=precision, preferred_element_type=wide)
     return y[0]
 
 
-def _matmul(a: Array, b: Array, precision: lax.PrecisionLike) -> Array:
+def _plain(a: Array, b: Array, precision: lax.PrecisionLike) -> Array:
     wide = wide_dtype(a.dtype)
     return jnp.matmul(a, b, precision=precision, preferred_element_type=wide)
 
 
-def _matmul_nt(a: Array, b: Array, precision: lax.PrecisionLike) -> Array:
+def _plain_nt(a: Array, b: Array, precision: lax.PrecisionLike) -> Array:
     wide = wide_dtype(a.dtype)
     dims = (((1,), (1,)), ((), ()))
     return lax.dot_general(a, b, dims, precision=precision, preferred_element_type=wide)
@@ -81,16 +81,16 @@ def _transposed_fast(a: Array, b: Array, precision: lax.PrecisionLike) -> Array:
     A barrier keeps what is laid out anew from being merged into the product.
     """
     if a.dtype != wide_dtype(a.dtype):  # which a CPU converts first
-        return _matmul(a, b, precision)
+        return _plain(a, b, precision)
     keep = lax.optimization_barrier
 
     def on_cpu(a: Array, b: Array) -> Array:
         flat = a.reshape(-1, a.shape[-1])
         (rows, inner), columns = flat.shape, b.shape[1]
         if rows * inner <= rows * columns + inner * columns:
-            y = _matmul(keep(flat.T).T, keep(b), precision)
+            y = _plain(keep(flat.T).T, keep(b), precision)
         else:
-            y = keep(_matmul_nt(keep(b.T), flat, precision)).T
+            y = keep(_plain_nt(keep(b.T), flat, precision)).T
         return y.reshape(*a.shape[:-1], columns)
 
-    return lax.platform_dependent(a, b, cpu=on_cpu, default=partial(_matmul, precision=precision))
+    return lax.platform_dependent(a, b, cpu=on_cpu, default=partial(_plain, precision=precision))
