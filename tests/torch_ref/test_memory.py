@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from collections import defaultdict
 from typing import NamedTuple
 
 import pytest
@@ -49,6 +50,12 @@ def test_every_tensor_of_a_tree_is_pinned_and_the_tree_keeps_its_kinds(pinned):
     assert torch.equal(cache.key, before["layers"][0].key)
     assert torch.equal(cache.value, before["layers"][0].value)
     assert counts.dtype == torch.int64
+
+
+def test_a_dict_with_a_default_keeps_it(pinned):
+    after = pin_memory(defaultdict(list, key=torch.ones(2)))
+    assert after["key"] is pinned[0]
+    assert after["other"] == []
 
 
 def test_a_tensor_alone_is_a_tree(pinned):
