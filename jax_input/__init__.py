@@ -7,9 +7,10 @@ tells a stored position table apart.
 from jax_input.attention import dot_product_attention, multi_head_attention
 from jax_input.config import EncoderConfig
 from jax_input.embedding import embed_tokens
+from jax_input.ffn import feed_forward
 from jax_input.initial import encoder_params
 from jax_input.inputs import dropout, transformer_input
-from jax_input.layers import encoder_layer, feed_forward
+from jax_input.layers import encoder_layer
 from jax_input.library_attention import jax_nn_attention
 from jax_input.mask_conventions import (
     mask_from_attn_mask,

@@ -1,64 +1,30 @@
-"""What an encoder is made of: the feed-forward network, and a layer of it and attention."""
+"""A layer of an encoder: attention and the feed-forward network, each with its residual."""
 
+import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from jax_input.attention import AttentionFn, dot_product_attention, multi_head_attention
-from jax_input.config import Activation, EncoderConfig
-from jax_input.dense import Params, dense, require_names, require_vectors
-from jax_input.inputs import PRNGKey, dropout, require_key, require_rate
+from jax_input.config import EncoderConfig, Norm
+from jax_input.dense import Params, require_names, require_vectors
+from jax_input.ffn import from_hidden, to_hidden
+from jax_input.inputs import PRNGKey, dropout, require_key
 from jax_input.masks import Mask
 from jax_input.normalization import layer_norm
-from jax_input.requirements import require_flag, require_floats, require_one_of
-from jax_input.rounding import wide_dtype
+from jax_input.requirements import require_flag
+from jax_input.rounding import round_to, widen
 
-_ACTIVATE: dict[str, Callable[[Array], Array]] = {
-    "relu": jax.nn.relu,
-    "gelu": partial(jax.nn.gelu, approximate=False),
-    "gelu_tanh": partial(jax.nn.gelu, approximate=True),
-}
-_LEAVES = ("", "_norm")
-
-
-def feed_forward(
-    x: Float[ArrayLike, "*batch d_model"],
-    params: Params,
-    *,
-    activation: Activation = "relu",
-    dropout_rate: int | float = 0.0,
-    dropout_key: PRNGKey | None = None,
-    matmul_precision: lax.PrecisionLike = None,
-) -> Float[Array, "*batch d_model"]:
-    """Pass each vector through a hidden layer.
-
-    Args:
-      x: any shape; their dtype is computed in.
-      params: "in", {"kernel": [d_model, d_ff], "bias": [d_ff]}, and "out", {"kernel": [d_ff,
-        d_model], "bias": [d_model]}; each "bias" may be absent.
-      activation: "relu", "gelu" (exact) or "gelu_tanh" (the approximation that ``jax.nn.gelu`` has
-        by default; up to 4.8e-4 away).
-      dropout_rate: the chance that a hidden element is dropped, where there is a ``dropout_key``.
-      dropout_key: draws them.
-      matmul_precision: of both products.
-
-    Returns:
-      The shape and dtype of ``x``.
-
-    Raises:
-      TypeError, ValueError: if ``params`` lack an array, one has another shape or dtype, or
-        ``activation`` is another word.
-
-    Source: Vaswani et al. 2017, section 3.3. Reference: ``torch_ref.feed_forward``.
-    """
-    hidden = _hidden(x, params, activation, matmul_precision)
-    return _out(hidden, params, dropout_rate, dropout_key, matmul_precision)
+Taps = dict[str, Array]
+# So many, since a block's products are as fast as those of all rows, and its arrays much smaller.
+_ROWS = 512
 
 
 def encoder_layer(
@@ -100,78 +66,107 @@ def encoder_layer(
     ``torch_ref.encoder_layer``.
     """
     x = require_vectors(x, config.d_model)
-    sublayers: dict[str, Callable[..., Any]] = {
-        "attention": partial(
-            _attention, attention_fn=attention_fn, mask=mask, with_weights=return_weights
-        ),
-        "feed_forward": _feed_forward,
-    }
-    require_names("params", params, tuple(f"{name}{end}" for name in sublayers for end in _LEAVES))
+    names = ("attention", "attention_norm", "feed_forward", "feed_forward_norm")
+    require_names("params", params, names)
     _require_sizes(params, config)
     has_taps = require_flag("return_taps", return_taps)
     has_taps = require_flag("return_weights", return_weights) or has_taps
     is_dropped = dropout_key is not None and config.dropout_rate > 0
-    keys = iter(jax.random.split(require_key(dropout_key), 4) if is_dropped else (None,) * 4)
-    taps: dict[str, Array] = {}
-    for name, sublayer in sublayers.items():
-        norm = partial(
-            layer_norm, params=params[f"{name}_norm"], eps=config.eps, form=config.norm_form
-        )
-        y = x
-        if config.norm == "pre":
-            y = taps[f"{name}_norm"] = norm(y)
-        y, inner = sublayer(y, params[name], config, next(keys))
-        taps |= {**inner, name: y}
-        x = taps[f"{name}_sum"] = x + dropout(y, config.dropout_rate, key=next(keys))
-        if config.norm == "post":
-            x = taps[f"{name}_norm"] = norm(x)
-    return (x, taps) if has_taps else x
+    keys = jax.random.split(require_key(dropout_key), 4) if is_dropped else (None,) * 4
+    shapes = (x.shape, (*x.shape[:-1], config.d_ff), x.shape)
+    kept, kept_hidden, kept_last = map(partial(_kept, config.dropout_rate), keys[1:], shapes)
 
-
-def _attention(
-    x: Array,
-    params: Params,
-    config: EncoderConfig,
-    key: PRNGKey | None,
-    *,
-    with_weights: bool,
-    attention_fn: AttentionFn,
-    mask: Any,
-) -> tuple[Array, dict[str, Array]]:
-    """Return what attention gives, and its weights if they are asked for."""
-    result = multi_head_attention(
-        x,
-        params,
+    normed, taps = _normed("pre", "attention", x, params, config)
+    y = multi_head_attention(
+        normed,
+        params["attention"],
         mask=mask,
         dropout_rate=config.dropout_rate,
-        dropout_key=key,
+        dropout_key=keys[0],
         matmul_precision=config.matmul_precision,
         attention_fn=attention_fn,
-        return_weights=with_weights,
+        return_weights=return_weights,
     )
-    return (result[0], {"attention_weights": result[1]}) if with_weights else (result, {})
+    if return_weights:
+        y, taps["attention_weights"] = y
+    x, others = _added("attention", x, y, kept, params, config)
+    taps |= others
+    # Unrolled, XLA joins both computations on a CPU: there is nothing to gain.
+    in_blocks = config.remat == "full" and config.scan
+    feed_forward = _in_blocks if in_blocks else _feed_forward
+    x, others = feed_forward(x, kept_hidden, kept_last, params=params, config=config)
+    return (x, taps | others) if has_taps else x
+
+
+def _normed(
+    when: Norm, name: str, x: Array, params: Params, config: EncoderConfig
+) -> tuple[Array, Taps]:
+    """Normalise, if the config does so then."""
+    if config.norm != when:
+        return x, {}
+    x = layer_norm(x, params[f"{name}_norm"], eps=config.eps, form=config.norm_form)
+    return x, {f"{name}_norm": x}
+
+
+def _added(
+    name: str, x: Array, y: Array, kept: Array | None, params: Params, config: EncoderConfig
+) -> tuple[Array, Taps]:
+    """Add what a sublayer gives to its input."""
+    total = widen(x) + widen(dropout(y, config.dropout_rate, mask=kept))
+    total = round_to(total, x.dtype)
+    x, taps = _normed("post", name, total, params, config)
+    return x, {name: y, f"{name}_sum": total, **taps}
 
 
 def _feed_forward(
-    x: Array, params: Params, config: EncoderConfig, key: PRNGKey | None
-) -> tuple[Array, dict[str, Array]]:
-    """Return what the feed-forward network gives, and its hidden vectors."""
-    hidden = _hidden(x, params, config.activation, config.matmul_precision)
-    y = _out(hidden, params, config.dropout_rate, key, config.matmul_precision)
-    return y, {"feed_forward_hidden": hidden}
+    x: Array,
+    kept_hidden: Array | None,
+    kept: Array | None,
+    params: Params,
+    config: EncoderConfig,
+) -> tuple[Array, Taps]:
+    """Return what a layer gives, and the steps to it, from the feed-forward network on."""
+    inner = params["feed_forward"]
+    normed, before = _normed("pre", "feed_forward", x, params, config)
+    hidden = to_hidden(normed, inner, config.activation, config.matmul_precision)
+    dropped = dropout(hidden, config.dropout_rate, mask=kept_hidden)
+    y = from_hidden(dropped, inner, config.matmul_precision)
+    x, taps = _added("feed_forward", x, y, kept, params, config)
+    return x, {**before, "feed_forward_hidden": hidden, **taps}
 
 
-def _hidden(x: Any, params: Params, activation: str, matmul_precision: Any) -> Array:
-    require_names("params", params, ("in", "out"))
-    require_one_of("activation", activation, get_args(Activation))
-    x = require_floats("x", x)
-    y = dense(x, params["in"], name="params['in']", matmul_precision=matmul_precision)
-    return _ACTIVATE[activation](y.astype(wide_dtype(y.dtype))).astype(y.dtype)
+# Compiled, so that a call outside of jit does not compile its loop anew.
+@partial(jax.jit, static_argnames="config")
+def _in_blocks(*arrays: Any, params: Params, config: EncoderConfig) -> tuple[Array, Taps]:
+    """Do the same, on a CPU for a few vectors after others: XLA holds several arrays of theirs."""
+    whole = partial(_feed_forward, params=params, config=config)
+    return lax.platform_dependent(*arrays, cpu=partial(_in_turn, whole), default=whole)
 
 
-def _out(hidden: Array, params: Params, rate: Any, key: Any, matmul_precision: Any) -> Array:
-    kept = dropout(hidden, require_rate("dropout_rate", rate), key=key)
-    return dense(kept, params["out"], name="params['out']", matmul_precision=matmul_precision)
+def _in_turn(function: Callable[..., Any], *arrays: Any) -> Any:
+    """Call for blocks of vectors; what each computes is computed again in the backward pass."""
+    shape = arrays[0].shape[:-1]
+    rows = math.prod(shape)
+    count = max(1, -(-rows // _ROWS))
+    size = -(-rows // count)
+
+    def blocks(x: Array) -> Array:
+        padded = jnp.pad(x.reshape(rows, x.shape[-1]), ((0, count * size - rows), (0, 0)))
+        return padded.reshape(count, size, x.shape[-1])
+
+    def whole(y: Array) -> Array:
+        return y.reshape(count * size, y.shape[-1])[:rows].reshape(*shape, y.shape[-1])
+
+    @partial(jax.checkpoint, prevent_cse=False)
+    def one(block: Any) -> Any:
+        return function(*block)
+
+    return jax.tree.map(whole, lax.map(one, jax.tree.map(blocks, arrays)))
+
+
+def _kept(rate: Any, key: PRNGKey | None, shape: tuple[int, ...]) -> Array | None:
+    """Draw what dropout keeps: of all vectors, however many of them are computed at a time."""
+    return None if key is None else jax.random.bernoulli(key, np.float32(1 - rate), shape)
 
 
 def _require_sizes(params: Params, config: EncoderConfig) -> None:
@@ -186,6 +181,8 @@ def _require_sizes(params: Params, config: EncoderConfig) -> None:
         ("feed_forward", "in"): ((config.d_model, config.d_ff), "d_model, d_ff"),
         ("feed_forward", "out"): ((config.d_ff, config.d_model), "d_ff, d_model"),
     }
+    for part in ("attention_norm", "feed_forward_norm"):
+        require_names(f"params[{part!r}]", params[part], ("scale",), ("bias",))
     for (part, name), (sizes, words) in expected.items():
         require_names(f"params[{part!r}][{name!r}]", params[part][name], ("kernel",), ("bias",))
         if (shape := jnp.shape(params[part][name]["kernel"])) != sizes:

@@ -10,8 +10,9 @@ import numpy as np
 
 from jax_input.attention import dot_product_attention, multi_head_attention
 from jax_input.config import EncoderConfig
+from jax_input.ffn import feed_forward
 from jax_input.initial import encoder_params
-from jax_input.layers import encoder_layer, feed_forward
+from jax_input.layers import encoder_layer
 from jax_input.library_attention import jax_nn_attention
 from jax_input.normalization import layer_norm
 from jax_input.stack import encoder

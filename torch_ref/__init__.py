@@ -9,9 +9,10 @@ from torch_ref.config import EncoderConfig
 from torch_ref.dropout_masks import encoder_dropout_masks
 from torch_ref.embedding import Embeddings, embed_tokens
 from torch_ref.encoder_modules import Encoder, EncoderLayer, MultiHeadAttention
+from torch_ref.ffn import feed_forward
 from torch_ref.initial import encoder_params
 from torch_ref.inputs import dropout, transformer_input
-from torch_ref.layers import encoder_layer, feed_forward
+from torch_ref.layers import encoder_layer
 from torch_ref.mask_conventions import (
     mask_from_attn_mask,
     mask_from_bias,

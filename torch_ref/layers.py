@@ -1,69 +1,22 @@
-"""The feed-forward network of an encoder, and one layer of it and attention."""
+"""A layer of an encoder: attention and the feed-forward network, each with its residual."""
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.nn import functional
 
 from torch_ref.attention import multi_head_attention
-from torch_ref.config import Activation, EncoderConfig
-from torch_ref.dense import Params, dense, require_names, require_vectors
-from torch_ref.dropout_masks import (
-    DropoutMasks,
-    mask_shapes,
-    require_dropout_mask,
-    require_dropout_masks,
-)
+from torch_ref.config import EncoderConfig
+from torch_ref.dense import Params, require_names, require_vectors
+from torch_ref.dropout_masks import DropoutMasks, mask_shapes, require_dropout_masks
+from torch_ref.ffn import from_hidden, to_hidden
 from torch_ref.inputs import dropout
 from torch_ref.normalization import layer_norm
-from torch_ref.requirements import require_floats, require_one_of, require_rate
-from torch_ref.rounding import narrow, widen
+from torch_ref.requirements import require_one_of
 
 Taps: TypeAlias = dict[str, Tensor]
-_ACTIVATE: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": functional.relu,
-    "gelu": partial(functional.gelu, approximate="none"),
-    "gelu_tanh": partial(functional.gelu, approximate="tanh"),
-}
-
-
-def feed_forward(
-    x: Float[Tensor, "*batch d_model"],
-    params: Params,
-    *,
-    activation: Activation = "relu",
-    dropout_rate: float = 0.0,
-    dropout_mask: Bool[Tensor, "*batch d_ff"] | None = None,
-) -> Float[Tensor, "*batch d_model"]:
-    """Go through a wider layer and back.
-
-    Args:
-      x: any number of vectors.
-      params: "in", {"kernel": [d_model, d_ff], "bias": [d_ff]}, and "out", {"kernel": [d_ff,
-        d_model], "bias": [d_model]}; each "bias" may be absent.
-      activation: "relu", "gelu" (exact) or "gelu_tanh" (its approximation).
-      dropout_rate: the chance of a zero that ``dropout_mask`` was drawn with.
-      dropout_mask: True = keep an entry after the activation; None drops nothing.
-
-    Returns:
-      The shape and dtype of ``x``.
-
-    Raises:
-      TypeError: if ``x`` or a parameter holds no supported floats, or the mask is not boolean.
-      ValueError: if a parameter is missing or has another shape, or as ``dropout``.
-
-    Source: Vaswani et al. 2017, section 3.3; Hendrycks and Gimpel 2016. Port:
-    ``jax_input.feed_forward``.
-    """
-    require_floats("x", x)
-    rate = require_rate("dropout_rate", dropout_rate)
-    hidden = _hidden(x, params, activation)
-    if dropout_mask is not None:
-        require_dropout_mask("dropout_mask", dropout_mask, hidden.shape)
-    return _out(hidden, params, rate, dropout_mask)
 
 
 def encoder_layer(
@@ -126,7 +79,8 @@ def encoder_layer(
             y = taps[f"{name}_norm"] = norm(y)
         y, inner = sublayer(y, params[name], config, kept)
         taps |= {**inner, name: y}
-        x = taps[f"{name}_sum"] = x + _dropped(y, config.dropout_rate, kept.get(name))
+        dropped = dropout(y, config.dropout_rate, mask=kept[name]) if name in kept else y
+        x = taps[f"{name}_sum"] = x + dropped
         if config.norm == "post":
             x = taps[f"{name}_norm"] = norm(x)
     if not return_weights:
@@ -153,24 +107,9 @@ def _feed_forward(
     x: Tensor, params: Params, config: EncoderConfig, kept: DropoutMasks
 ) -> tuple[Tensor, Taps]:
     """Return what the feed-forward network gives, and its hidden vectors."""
-    hidden = _hidden(x, params, config.activation)
-    y = _out(hidden, params, config.dropout_rate, kept.get("feed_forward_hidden"))
+    hidden = to_hidden(x, params, config.activation)
+    y = from_hidden(hidden, params, config.dropout_rate, kept.get("feed_forward_hidden"))
     return y, {"feed_forward_hidden": hidden}
-
-
-def _hidden(x: Tensor, params: Params, activation: str) -> Tensor:
-    require_names("params", params, ("in", "out"))
-    require_one_of("activation", activation, get_args(Activation))
-    y = dense(x, params["in"], name="params['in']")
-    return narrow(_ACTIVATE[activation](widen(y)), y.dtype)
-
-
-def _out(hidden: Tensor, params: Params, rate: float, mask: Tensor | None) -> Tensor:
-    return dense(_dropped(hidden, rate, mask), params["out"], name="params['out']")
-
-
-def _dropped(x: Tensor, rate: float, mask: Tensor | None) -> Tensor:
-    return x if mask is None else dropout(x, rate, mask=mask)
 
 
 def _require_sizes(params: Any, config: EncoderConfig) -> None:
@@ -185,6 +124,8 @@ def _require_sizes(params: Any, config: EncoderConfig) -> None:
         ("feed_forward", "in"): ((config.d_model, config.d_ff), "d_model, d_ff"),
         ("feed_forward", "out"): ((config.d_ff, config.d_model), "d_ff, d_model"),
     }
+    for part in ("attention_norm", "feed_forward_norm"):
+        require_names(f"params[{part!r}]", params[part], ("scale",), ("bias",))
     for (part, name), (sizes, words) in expected.items():
         require_names(f"params[{part!r}][{name!r}]", params[part][name], ("kernel",), ("bias",))
         if (shape := tuple(params[part][name]["kernel"].shape)) != sizes:

@@ -7,7 +7,9 @@ from typing import Any, get_args
 
 import numpy as np
 
+import jax_input.ffn
 import jax_input.layers
+import jax_input.normalization
 from jax_input.config import Activation, EncoderConfig, Norm, NormForm
 from parity.case import Case, Tensor
 from parity.cases import running_error as tape
@@ -58,7 +60,7 @@ def _layer_norm(form: NormForm, dtype: str) -> Case:
 
     def port(x: Any, scale: Any, bias: Any) -> Any:
         params = {"scale": scale, "bias": bias}
-        return jax_input.layers.layer_norm(x, params, form=form)
+        return jax_input.normalization.layer_norm(x, params, form=form)
 
     def reference(x: Any, scale: Any, bias: Any) -> Any:
         from torch_ref.normalization import layer_norm
@@ -88,14 +90,14 @@ def _layer_norm(form: NormForm, dtype: str) -> Case:
 def _feed_forward(problem: Problem) -> Case:
     def port(parameters: Any, x: Any) -> Any:
         tree = problem.tree(parameters)
-        return jax_input.layers.feed_forward(
+        return jax_input.ffn.feed_forward(
             x,
             tree,
             activation=problem.activation,
         )
 
     def reference(parameters: Any, x: Any) -> Any:
-        from torch_ref.layers import feed_forward
+        from torch_ref.ffn import feed_forward
 
         tree = problem.tree(parameters)
         return feed_forward(x, tree, activation=problem.activation)

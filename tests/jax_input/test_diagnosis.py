@@ -10,8 +10,8 @@ import pytest
 from jax_input.attention import dot_product_attention, multi_head_attention
 from jax_input.config import EncoderConfig
 from jax_input.diagnosis import gradient_report
+from jax_input.ffn import feed_forward
 from jax_input.initial import encoder_params
-from jax_input.layers import feed_forward
 from jax_input.masks import padding_mask
 from jax_input.normalization import layer_norm
 from jax_input.stack import encoder

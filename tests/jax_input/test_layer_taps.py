@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from jax_input.attention import multi_head_attention
-from jax_input.layers import encoder_layer, feed_forward
+from jax_input.ffn import feed_forward
+from jax_input.layers import encoder_layer
 from jax_input.normalization import layer_norm
 from tests.jax_input.test_layers import CONFIG, MASK, X, layer_params
 

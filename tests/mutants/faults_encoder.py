@@ -112,7 +112,7 @@ LAYERS = (
     ),
     Fault(
         "gelu is the approximation",
-        _LAYERS,
+        "jax_input/ffn.py",
         "approximate=False",
         "approximate=True",
         _LAYER,

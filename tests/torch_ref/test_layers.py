@@ -1,4 +1,4 @@
-"""Norm and feed-forward network, beside their formulas and PyTorch's own."""
+"""One layer beside PyTorch's own, its taps, and what it drops."""
 
 import re
 
@@ -7,156 +7,189 @@ import torch
 from torch import nn
 
 from tests.torch_ref.peers import (
-    INNER,
+    BATCH,
+    HIDDEN_KEYS,
+    LENGTH,
     WIDTH,
     assert_near,
+    gradient_params,
+    leaves,
     random,
-    randomized,
+    torch_encoder,
 )
-from torch_ref.layers import feed_forward
+from torch_ref.config import EncoderConfig
+from torch_ref.dense import map_params
+from torch_ref.dropout_masks import encoder_dropout_masks
+from torch_ref.ffn import feed_forward
+from torch_ref.initial import encoder_params
+from torch_ref.layers import encoder_layer
+from torch_ref.mask_conventions import mask_from_key_padding
 from torch_ref.normalization import layer_norm
-from torch_ref.torch_layout import linear_params, norm_params
+from torch_ref.torch_encoder import from_torch_encoder
 
-DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
-ONES = {"scale": torch.ones(4), "bias": torch.zeros(4)}
+
+def layer_of(encoder):
+    """Return the config and parameters of the first layer of PyTorch's encoder."""
+    config, params = from_torch_encoder(encoder)
+    return config, map_params(params["layers"], lambda leaf: leaf[0])
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_layer_norm_and_its_gradients_are_those_of_torch(bias):
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_a_layer_and_its_gradients_are_those_of_torch(norm, activation, bias):
     results = []
     for dtype, is_peer in ((torch.float64, False), (torch.float64, True), (torch.float32, False)):
-        module = randomized(nn.LayerNorm(WIDTH, bias=bias, dtype=dtype))
-        x = (random(3, 5, WIDTH, dtype=dtype) * 0.01 + 1).requires_grad_()
-        y = module(x) if is_peer else layer_norm(x, norm_params(module))
-        cotangent = random(3, 5, WIDTH, seed=5, dtype=dtype)
-        results.append([y, *torch.autograd.grad(y, [x, *module.parameters()], cotangent)])
-    for ours, peer, coarse in zip(*results, strict=True):
-        assert_near(ours, peer, coarse)
+        peer = torch_encoder(
+            layers=1, norm_first=norm == "pre", activation=activation, bias=bias, dtype=dtype
+        )
+        x = random(BATCH, LENGTH, WIDTH, dtype=dtype).requires_grad_()
+        config, params = layer_of(peer)
+        params = map_params(params, torch.Tensor.requires_grad_)
+        if is_peer:
+            y = peer.layers[0](x, src_key_padding_mask=HIDDEN_KEYS)
+            y.backward(random(*y.shape, seed=5, dtype=dtype))
+            found = map_params(gradient_params(peer)["layers"], lambda leaf: leaf[0])
+        else:
+            y = encoder_layer(x, params, config, mask=mask_from_key_padding(HIDDEN_KEYS))
+            y.backward(random(*y.shape, seed=5, dtype=dtype))
+            found = map_params(params, lambda leaf: leaf.grad)
+        results.append([("y", y.detach()), ("x", x.grad), *leaves(found)])
+    for (name, ours), (_, theirs), (_, coarse) in zip(*results, strict=True):
+        if name.endswith("key/bias"):  # 0 but for roundings: softmax doesn't see it
+            assert ours.abs().max() < 1e-13 > theirs.abs().max()
+        else:
+            assert_near(ours, theirs, coarse)
 
 
-@pytest.mark.parametrize(
-    ("eps", "small", "large"), [(1e-5, 0.282843, 0.565685), (1e-6, 0.534522, 1.069045)]
-)
-def test_eps_is_seen_in_small_vectors(eps, small, large):
-    x = torch.tensor([1e-3, -1e-3, 2e-3, -2e-3])
-    y = layer_norm(x, ONES, eps=eps)
-    # Given to six places: half of the last, and five roundings of numbers below 2.
-    expected = torch.tensor([small, -small, large, -large], dtype=torch.float64)
-    assert ((y.double() - expected).abs() <= 5e-7 + 5 * 2.0**-23).all()
-    assert torch.equal(layer_norm(x, ONES), layer_norm(x, ONES, eps=1e-5))
+def small_layer(**options):
+    options = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 12, **options}
+    config = EncoderConfig(**options)
+    params = encoder_params(config, torch.Generator().manual_seed(0))
+    return config, map_params(params["layers"], lambda leaf: leaf[0])
 
 
-def test_the_variance_is_taken_about_the_mean():
-    x = (random(8, 256, seed=3) + 4096).float()
-    params = {"scale": torch.ones(256)}
-    exact = layer_norm(x.double(), params)
-    # The mean of 256 numbers near 4,096 is off by half an ulp (2**-12) at most and 256 roundings
-    # of what pairwise sums add, 8 deep: 9 * 2**-12. Mean of squares less square of mean: off by 1.
-    assert (layer_norm(x, params).double() - exact).abs().max() <= 9 * 2.0**-12
-
-
-def test_the_annotated_form_divides_by_the_unbiased_deviation_and_eps():
-    x, scale, bias = random(3, 6), random(6, seed=1), random(6, seed=2)
-    params = {"scale": scale, "bias": bias}
-    y = layer_norm(x, params, eps=0.01, form="annotated")
-    expected = scale * (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 0.01) + bias
-    assert_near(y, expected, layer_norm(x.float(), params, eps=0.01, form="annotated"))
-    assert torch.autograd.gradcheck(
-        lambda x: layer_norm(x, params, form="annotated"), x.requires_grad_()
+def test_the_taps_of_a_post_norm_layer_are_its_steps():
+    config, params = small_layer()
+    x = random(2, 3, 8, dtype=torch.float32)
+    y, taps = encoder_layer(x, params, config, return_taps=True)
+    assert torch.equal(taps["attention_sum"], x + taps["attention"])
+    assert torch.equal(
+        taps["attention_norm"], layer_norm(taps["attention_sum"], params["attention_norm"])
     )
+    assert (taps["feed_forward_hidden"] >= 0).all()
+    assert torch.equal(
+        taps["feed_forward"], feed_forward(taps["attention_norm"], params["feed_forward"])
+    )
+    assert torch.equal(taps["feed_forward_sum"], taps["attention_norm"] + taps["feed_forward"])
+    assert taps["feed_forward_norm"] is y
+    assert torch.equal(encoder_layer(x, params, config), y)
 
 
-@pytest.mark.parametrize("form", ["standard", "annotated"])
-def test_a_constant_vector_gives_the_bias_and_finite_gradients(form):
-    x = torch.full((2, 4), 3.0, requires_grad=True)
-    y = layer_norm(x, {"scale": torch.ones(4), "bias": torch.arange(4.0)}, form=form)
-    assert y.tolist() == [[0, 1, 2, 3]] * 2
-    y[0, 0].backward()
-    assert x.grad.isfinite().all()
+def test_the_taps_of_a_pre_norm_layer_are_its_steps():
+    config, params = small_layer(norm="pre", activation="gelu")
+    x = random(2, 3, 8, dtype=torch.float32)
+    y, taps = encoder_layer(x, params, config, return_taps=True)
+    assert torch.equal(taps["attention_norm"], layer_norm(x, params["attention_norm"]))
+    assert torch.equal(taps["attention_sum"], x + taps["attention"])
+    h = taps["attention_sum"]
+    assert torch.equal(taps["feed_forward_norm"], layer_norm(h, params["feed_forward_norm"]))
+    assert torch.equal(y, h + taps["feed_forward"])
+    assert taps["feed_forward_sum"] is y
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("form", ["standard", "annotated"])
-def test_layer_norm_is_float32_inside_and_rounded_once(dtype, form):
-    x = (random(4, 64) * 300).to(dtype)  # squares beyond float16
-    params = {"scale": random(64, seed=1).float(), "bias": random(64, seed=2).float()}
-    y = layer_norm(x, params, form=form)
+def test_weights_are_among_the_taps_where_they_are_asked_for():
+    config, params = small_layer()
+    x = random(2, 3, 8)
+    steps = {
+        f"{name}{end}" for name in ("attention", "feed_forward") for end in ("", "_sum", "_norm")
+    } | {"feed_forward_hidden"}
+    assert encoder_layer(x, params, config, return_taps=True)[1].keys() == steps
+    taps = encoder_layer(x, params, config, return_weights=True)[1]
+    assert taps.keys() == steps | {"attention_weights"}
+    assert taps["attention_weights"].shape == (2, 2, 3, 3)
+
+
+class Given(nn.Module):
+    """Dropout by a mask in place of a draw."""
+
+    def __init__(self, mask):
+        super().__init__()
+        self.mask, self.p = mask, 0.25
+
+    def forward(self, x):
+        return x * self.mask / 0.75
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_entries_are_dropped_where_torch_drops_them(norm):
+    peer = torch_encoder(layers=1, norm_first=norm == "pre")
+    config, params = layer_of(peer)
+    drawn = encoder_dropout_masks(config, BATCH, LENGTH, generator=torch.Generator().manual_seed(1))
+    masks = {name: mask[0] for name, mask in drawn.items() if name != "attention_weights"}
+    layer = peer.layers[0]
+    layer.dropout = Given(masks["feed_forward_hidden"])
+    layer.dropout1, layer.dropout2 = Given(masks["attention"]), Given(masks["feed_forward"])
+    x = random(BATCH, LENGTH, WIDTH)
+    coarse = encoder_layer(x.float(), params, config, dropout_masks=masks)
+    # An input that needs a gradient keeps PyTorch from its fast path, which drops nothing.
+    expected = layer(x.clone().requires_grad_()).detach()
+    assert_near(encoder_layer(x, params, config, dropout_masks=masks), expected, coarse)
+    for name in masks:
+        fewer = {other: mask for other, mask in masks.items() if other != name}
+        assert not torch.equal(
+            encoder_layer(x.float(), params, config, dropout_masks=fewer), coarse
+        )
+
+
+def test_dropped_weights_of_attention_are_not_used():
+    config, params = small_layer(dropout_rate=0.5)
+    x = random(2, 3, 8, dtype=torch.float32)
+    masks = {"attention_weights": torch.zeros(2, 2, 3, 3, dtype=torch.bool)}
+    taps = encoder_layer(x, params, config, dropout_masks=masks, return_weights=True)[1]
+    assert not taps["attention"].any()  # the bias of "out" is zero at first
+    assert taps["attention_weights"].all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_every_step_of_a_layer_has_the_dtype_of_its_input(dtype, norm):
+    config, params = small_layer(norm=norm)
+    y, taps = encoder_layer(random(2, 3, 8, dtype=dtype), params, config, return_taps=True)
     assert y.dtype == dtype
-    exact = layer_norm(x.double(), params, form=form)
-    # Half an ulp of the result; some 20 roundings of numbers below 16.
-    unit = 2.0**-53 if dtype == torch.float64 else 2.0**-24
-    bound = torch.finfo(dtype).eps / 2 * exact.abs() + 20 * 16 * unit
-    assert ((y.double() - exact).abs() <= bound).all()
+    assert {tap.dtype for tap in taps.values()} == {dtype}
 
 
-@pytest.mark.parametrize(
-    ("activation", "expected"),
-    [
-        ("gelu", [0.841344746, -0.158655254, 2.169412374]),
-        ("gelu_tanh", [0.841192007, -0.158807993, 2.169678450]),
-        ("relu", [1, 0, 2.2]),
-    ],
-)
-def test_the_form_of_gelu_is_told(activation, expected):
-    x = torch.tensor([1.0, -1.0, 2.2])
-    params = {name: {"kernel": torch.eye(3)} for name in ("in", "out")}
-    y = feed_forward(x, params, activation=activation)
-    # The values given are float32's own: two ulps of 2.17 for each side.
-    assert (y - torch.tensor(expected)).abs().max() <= 4 * 2.0**-22
+def test_what_does_not_fit_a_layer_is_refused():
+    config, params = small_layer()
+    x = torch.ones(1, 2, 8)
+    with pytest.raises(ValueError, match=re.escape("d_model 8], got [1, 2, 6]")):
+        encoder_layer(torch.ones(1, 2, 6), params, config)
+    with pytest.raises(ValueError, match="lacks 'attention'; it must hold attention, attention_no"):
+        encoder_layer(x, {k: v for k, v in params.items() if k != "attention"}, config)
+    without = {k: v for k, v in params["attention"].items() if k != "out"}
+    with pytest.raises(ValueError, match=r"`params\['attention'\]` lacks 'out'"):
+        encoder_layer(x, {**params, "attention": without}, config)
+    other = small_layer(num_heads=4)[1]
+    with pytest.raises(ValueError, match=re.escape("must have shape [8, 2, 4] (d_model, num_he")):
+        encoder_layer(x, other, config)
+    for part, sizes in (("attention", [2, 4]), ("feed_forward", [config.d_ff])):
+        narrow = {**params[part], "out": {"kernel": torch.ones(*sizes, 1)}}
+        message = f"`params['{part}']['out']['kernel']` must have shape {[*sizes, 8]}"
+        with pytest.raises(ValueError, match=re.escape(message)):
+            encoder_layer(x, {**params, part: narrow}, config)
+    with pytest.raises(ValueError, match="`return_taps` must be False or True, got None"):
+        encoder_layer(x, params, config, return_taps=None)
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize(
-    ("activation", "peer"),
-    [("relu", nn.ReLU()), ("gelu", nn.GELU()), ("gelu_tanh", nn.GELU(approximate="tanh"))],
-)
-def test_feed_forward_and_its_gradients_are_those_of_torch(bias, activation, peer):
-    results = []
-    for dtype, is_peer in ((torch.float64, False), (torch.float64, True), (torch.float32, False)):
-        up = randomized(nn.Linear(WIDTH, INNER, bias=bias, dtype=dtype), 1)
-        down = randomized(nn.Linear(INNER, WIDTH, bias=bias, dtype=dtype), 3)
-        params = {"in": linear_params(up), "out": linear_params(down)}
-        x = random(3, 5, WIDTH, dtype=dtype).requires_grad_()
-        y = down(peer(up(x))) if is_peer else feed_forward(x, params, activation=activation)
-        inputs = [x, *up.parameters(), *down.parameters()]
-        cotangent = random(3, 5, WIDTH, seed=5, dtype=dtype)
-        results.append([y, *torch.autograd.grad(y, inputs, cotangent)])
-    for ours, theirs, coarse in zip(*results, strict=True):
-        assert_near(ours, theirs, coarse)
-
-
-def test_feed_forward_drops_after_the_activation():
-    params = {
-        "in": {"kernel": torch.eye(2), "bias": torch.ones(2)},
-        "out": {"kernel": torch.eye(2), "bias": torch.ones(2)},
-    }
-    kept = torch.tensor([[True, False]])
-    y = feed_forward(torch.ones(1, 2), params, dropout_rate=0.5, dropout_mask=kept)
-    assert y.tolist() == [[5, 1]]
-    assert feed_forward(torch.ones(1, 2), params, dropout_rate=0.5).tolist() == [[3, 3]]
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: layer_norm(torch.ones(4), {"bias": 0}), "`params` lacks 'scale'"),
-        (lambda: layer_norm(torch.ones(3), ONES), "`params['scale']` must have shape [3], got [4]"),
-        (lambda: layer_norm(torch.ones(4), ONES, eps=0), "`eps` must be above 0 and below 1"),
-        (lambda: layer_norm(torch.ones(4), ONES, form="rms"), "`form` must be 'standard' or 'anno"),
-        (lambda: layer_norm(torch.ones(2, 0), ONES), "`x` must have an entry in its last axis"),
-        (lambda: layer_norm(torch.tensor(1.0), ONES), "an entry in its last axis, got []"),
-        (lambda: layer_norm(torch.ones(1), ONES, form="annotated"), "`x` must have two entries"),
-        (lambda: feed_forward(torch.ones(4), {"in": {}}), "`params` lacks 'out'"),
-    ],
-)
-def test_what_does_not_fit_a_part_is_refused(call, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        call()
-
-
-def test_what_does_not_fit_feed_forward_is_refused():
-    params = {name: {"kernel": torch.eye(2)} for name in ("in", "out")}
-    with pytest.raises(ValueError, match="`activation` must be 'relu' or 'gelu' or 'gelu_tanh'"):
-        feed_forward(torch.ones(2), params, activation="silu")
-    with pytest.raises(ValueError, match=re.escape("`dropout_mask` must have shape [1, 2], got")):
-        feed_forward(torch.ones(1, 2), params, dropout_mask=torch.ones(2, dtype=torch.bool))
+def test_dropout_masks_of_another_name_or_shape_are_refused():
+    config, params = small_layer()
+    x, kept = torch.ones(1, 2, 8), torch.ones(1, 2, 8, dtype=torch.bool)
+    with pytest.raises(ValueError, match="has 'attn', but may hold attention_weights, attention,"):
+        encoder_layer(x, params, config, dropout_masks={"attn": kept})
+    with pytest.raises(ValueError, match=r"`dropout_masks\['feed_forward_hidden'\]` must have sh"):
+        encoder_layer(x, params, config, dropout_masks={"feed_forward_hidden": kept})
+    with pytest.raises(TypeError, match=r"`dropout_masks\['attention'\]` must be a torch\.bool"):
+        encoder_layer(x, params, config, dropout_masks={"attention": kept.float()})
+    with pytest.raises(TypeError, match="must be a dict of masks by name, got Tensor"):
+        encoder_layer(x, params, config, dropout_masks=kept)

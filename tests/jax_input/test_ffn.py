@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
+from jax_input.ffn import feed_forward
 from jax_input.inputs import dropout
-from jax_input.layers import feed_forward
 from tests.jax_input import encoder_float64 as exact
 from tests.jax_input.encoder_float64 import FLOATS, accumulation, draw, half_ulp, wide
 
