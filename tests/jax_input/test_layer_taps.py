@@ -13,6 +13,8 @@ from jax_input.layers import encoder_layer
 from jax_input.normalization import layer_norm
 from tests.jax_input.test_layers import CONFIG, MASK, X, layer_params
 
+pytestmark = pytest.mark.usefixtures("programs_run_once")
+
 POST = [
     *("attention", "attention_sum", "attention_norm"),
     *("feed_forward_hidden", "feed_forward", "feed_forward_sum", "feed_forward_norm"),

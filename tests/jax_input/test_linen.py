@@ -13,6 +13,8 @@ from jax_input.inputs import transformer_input
 from jax_input.linen import Embed, PositionalEncoding, TransformerInput
 from jax_input.sinusoidal import DIFFUSERS, MARIAN, Sinusoid, sinusoidal_table
 
+pytestmark = pytest.mark.usefixtures("programs_run_once")
+
 IDS = jnp.asarray([[5, 0, 3, 0, 1, 7], [2, 2, 9, 4, 0, 0]])
 FIXED = {"vocab_size": 10, "d_model": 8, "deterministic": True}
 

@@ -18,6 +18,8 @@ from jax_input.masks import causal_mask, padding_mask
 from jax_input.sinusoidal import MARIAN, PAPER, sinusoidal_table
 from jax_input.stack import encoder
 
+pytestmark = pytest.mark.usefixtures("programs_run_once")
+
 CONFIG = EncoderConfig(
     num_layers=2, d_model=8, num_heads=2, d_ff=16, norm="pre", final_norm=True, dropout_rate=0.5
 )

@@ -19,6 +19,8 @@ from jax_input.nnx import Constant, Encoder, EncoderLayer, MultiHeadAttention
 from jax_input.sinusoidal import MARIAN, sinusoidal_table
 from jax_input.stack import encoder
 
+pytestmark = pytest.mark.usefixtures("programs_run_once")
+
 CONFIG = EncoderConfig(
     num_layers=2, d_model=8, num_heads=2, d_ff=16, norm="pre", final_norm=True, dropout_rate=0.5
 )

@@ -1,4 +1,4 @@
-"""The encoder: layers one after the other, by scan or unrolled, kept or computed again."""
+"""The encoder: layers one after the other."""
 
 import re
 from dataclasses import replace
@@ -18,12 +18,13 @@ from jax_input.stack import encoder
 from tests.jax_input import encoder_float64 as exact
 from tests.jax_input.encoder_float64 import draw, wide
 
+pytestmark = pytest.mark.usefixtures("programs_run_once")
+
 CONFIG = EncoderConfig(
     num_layers=3, d_model=12, num_heads=3, d_ff=20, final_norm=True, norm="pre", dropout_rate=0.25
 )
 X = draw((2, 5, 12))
 MASK = padding_mask(np.arange(5) < [[5], [3]])
-POLICY = jax.checkpoint_policies.dots_saveable
 # Of three layers, six sums of at most 20 terms each one after the other; numbers below 100.
 IN_FLOAT64 = 3 * 6 * 20 * 100 * 2**-52
 
@@ -73,53 +74,18 @@ def test_the_encoder_is_its_layers_and_its_formula_in_float64():
     assert np.abs(wide(expected_dropped) - wide(same_key)).max() > 0.01
 
 
-@pytest.mark.slow
-def test_scanned_unrolled_and_computed_again_agree_in_values_and_gradients():
-    shallow, key = replace(CONFIG, num_layers=2), jax.random.key(2, impl="rbg")
-    params = params_of(shallow)
-
-    def results(config):
-        def call(x, params):
-            return encoder(x, params, config, mask=MASK, dropout_key=key)
-
-        def loss(params, x):
-            return (call(x, params) ** 2).sum()
-
-        return jax.jit(call)(X, params), jax.jit(jax.grad(loss))(params, X)
-
-    outputs, gradients = {}, {}
-    for scan in (True, False):
-        for remat in (None, "full", POLICY):
-            config = replace(shallow, scan=scan, remat=remat)
-            outputs[scan, remat], gradients[scan, remat] = results(config)
-        for remat in ("full", POLICY):
-            np.testing.assert_array_equal(outputs[scan, remat], outputs[scan, None])
-    first, *others = gradients.values()
-    # Compiled otherwise, sums are taken in another order: of 2 layers, 12 products each way.
-    scale = 2 * 12 * 20 * np.finfo(np.float32).eps
-    np.testing.assert_allclose(
-        outputs[True, None], outputs[False, None], rtol=0, atol=scale * np.abs(X).max()
+def test_scanned_and_unrolled_layers_have_the_same_gradients():
+    params = params_of()
+    gradient = jax.jit(
+        jax.grad(lambda params, config: (encoder(X, params, config, mask=MASK) ** 2).sum()),
+        static_argnums=1,
     )
-    for other in others:
-        for ours, theirs in zip(jax.tree.leaves(other), jax.tree.leaves(first), strict=True):
-            bound = scale * max(np.abs(theirs).max(), 1)
-            np.testing.assert_allclose(ours, theirs, rtol=0, atol=bound)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_computing_again_takes_a_quarter_of_the_memory(norm):
-    def needed(remat):
-        config = EncoderConfig(
-            num_layers=6, d_model=512, num_heads=8, d_ff=2_048, norm=norm, remat=remat
-        )
-        params = jax.eval_shape(lambda key: encoder_params(key, config), jax.random.key(0))
-        x = jax.ShapeDtypeStruct((8, 512, 512), np.float32)
-        gradient = jax.grad(lambda params, x: encoder(x, params, config).sum())
-        compiled = jax.jit(gradient).lower(params, x).compile()
-        return compiled.memory_analysis().temp_size_in_bytes
-
-    assert needed("full") <= needed(None) / 4
+    slopes, unrolled = (gradient(params, replace(CONFIG, scan=scan)) for scan in (True, False))
+    # Sums in another order: of 3 layers, 12 products of at most 20 terms each way.
+    scale = 3 * 12 * 20 * np.finfo(np.float32).eps
+    for ours, theirs in zip(jax.tree.leaves(unrolled), jax.tree.leaves(slopes), strict=True):
+        bound = scale * max(np.abs(theirs).max(), 1)
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=bound)
 
 
 def test_taps_are_those_of_every_layer_and_the_final_norm():

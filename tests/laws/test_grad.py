@@ -8,6 +8,8 @@ import pytest
 from jax_input.sinusoidal import encode_positions
 from tests.catalogue import CAST, EXAMPLES, SMOOTH, same_bits
 
+pytestmark = pytest.mark.usefixtures("programs_run_once")
+
 
 def of_smooth(example, call=None):
     """Return the call as a function of the arguments that have a gradient, and these."""

@@ -19,6 +19,8 @@ from jax_input.positions import position_ids, positions_from_mask
 from jax_input.sinusoidal import sinusoidal_table
 from jax_input.stack import encoder
 
+pytestmark = pytest.mark.usefixtures("programs_run_once")
+
 # The square root of 48 is no power of two, so that a product and a sum could be contracted.
 VOCAB_SIZE, D_MODEL, MAX_LEN = 20, 48, 30
 SIZES = {"vocab_size": VOCAB_SIZE, "d_model": D_MODEL, "max_len": MAX_LEN}

@@ -121,8 +121,8 @@ LAYERS = (
     Fault(
         "a sublayer is not added to its input",
         _LAYERS,
-        "= x + dropout(y, ",
-        "= dropout(y, ",
+        "= widen(x) + widen(dropout(y,",
+        "= widen(dropout(y,",
         _LAYER,
         f"attention_sum attention_norm {_FEED_FORWARD} {_SLOPES}",
     ),
