@@ -88,6 +88,17 @@ class EncoderConfig:
         require_dtype(self.param_dtype, "param_dtype")
 
 
+def require_config(config: Any) -> EncoderConfig:
+    """Return the options, or say what came instead."""
+    if not isinstance(config, EncoderConfig):
+        came = f"{type(config).__module__}.{type(config).__qualname__}".removeprefix("builtins.")
+        raise TypeError(
+            f"`config` must be a jax_input.EncoderConfig, got {came}. Make one with "
+            "jax_input.EncoderConfig(num_layers=..., d_model=..., num_heads=..., d_ff=...)."
+        )
+    return config
+
+
 def require_eps(eps: Any) -> float:
     """Return what is added to a variance or a deviation, or say what it may be."""
     if isinstance(eps, bool) or not isinstance(eps, (int, float, np.integer, np.floating)):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jax_input.config import EncoderConfig
+from jax_input.config import EncoderConfig, require_config
 from jax_input.inputs import PRNGKey, require_key
 
 Draw = Callable[[Array, tuple[int, ...]], Array]
@@ -31,11 +31,11 @@ def encoder_params(key: PRNGKey, config: EncoderConfig) -> dict[str, Any]:
       ``num_layers``; and "final_norm" where the config has one.
 
     Raises:
-      TypeError: if ``key`` is no key.
+      TypeError: if ``key`` is no key, or ``config`` no config.
 
     Source: ``torch.nn.TransformerEncoderLayer``. Reference: ``torch_ref.encoder_params``.
     """
-    layers = _layer(config)
+    layers = _layer(require_config(config))
     final = {"final_norm": _norm(config.d_model)} if config.final_norm else {}
     wanted = {"layers": layers, **final}
     leaves, tree = jax.tree.flatten_with_path(wanted, is_leaf=lambda leaf: isinstance(leaf, tuple))

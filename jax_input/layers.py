@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from jax_input.attention import AttentionFn, dot_product_attention, multi_head_attention
-from jax_input.config import EncoderConfig, Norm
+from jax_input.config import EncoderConfig, Norm, require_config
 from jax_input.dense import Params, require_names, require_vectors
 from jax_input.ffn import from_hidden, to_hidden
 from jax_input.inputs import PRNGKey, dropout, require_key
@@ -65,6 +65,7 @@ def encoder_layer(
     Source: Vaswani et al. 2017, section 3.1; "pre": Xiong et al. 2020. Reference:
     ``torch_ref.encoder_layer``.
     """
+    require_config(config)
     x = require_vectors(x, config.d_model)
     names = ("attention", "attention_norm", "feed_forward", "feed_forward_norm")
     require_names("params", params, names)

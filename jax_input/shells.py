@@ -30,16 +30,6 @@ def input_dtype(config: EncoderConfig) -> DTypeLike:
     return config.param_dtype if config.dtype is None else config.dtype
 
 
-def require_config(config: Any) -> EncoderConfig:
-    """Return the options, or say what came instead."""
-    if not isinstance(config, EncoderConfig):
-        raise TypeError(
-            f"`config` must be an EncoderConfig, got {type(config).__name__}. "
-            "Pass jax_input.EncoderConfig(num_layers=..., d_model=..., num_heads=..., d_ff=...)."
-        )
-    return config
-
-
 def require_vectors_alone(inputs: Any = None, **needs_tokens: Any) -> Any:
     """Return ``inputs``, or refuse what a module without a vocabulary has no use for."""
     for name, given in needs_tokens.items():

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from jax_input.attention import AttentionFn, dot_product_attention
-from jax_input.config import EncoderConfig
+from jax_input.config import EncoderConfig, require_config
 from jax_input.dense import require_names, require_vectors
 from jax_input.inputs import PRNGKey, require_key
 from jax_input.layers import Params, encoder_layer
@@ -55,6 +55,7 @@ def encoder(
 
     Source: Vaswani et al. 2017, section 3.1. Reference: ``torch_ref.encoder``.
     """
+    require_config(config)
     x = require_vectors(x, config.d_model)
     x = x if config.dtype is None else x.astype(config.dtype)
     require_names("params", params, ("layers", "final_norm") if config.final_norm else ("layers",))

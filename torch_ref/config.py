@@ -83,6 +83,17 @@ class EncoderConfig:
         return self.d_model // self.num_heads
 
 
+def require_config(config: Any) -> EncoderConfig:
+    """Return the options, or say what came instead."""
+    if not isinstance(config, EncoderConfig):
+        came = f"{type(config).__module__}.{type(config).__qualname__}".removeprefix("builtins.")
+        raise TypeError(
+            f"`config` must be a torch_ref.EncoderConfig, got {came}. Make one with "
+            "torch_ref.EncoderConfig(num_layers=..., d_model=..., num_heads=..., d_ff=...)."
+        )
+    return config
+
+
 def require_eps(eps: Any) -> float:
     """Return what is added to a variance or a deviation, or say what it may be."""
     number = require_real("eps", eps, torch.float64)

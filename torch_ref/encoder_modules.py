@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from torch_ref.attention import multi_head_attention
-from torch_ref.config import EncoderConfig
+from torch_ref.config import EncoderConfig, require_config
 from torch_ref.dropout_masks import DropoutMasks, encoder_dropout_masks
 from torch_ref.initial import projection_bound
 from torch_ref.layers import encoder_layer
@@ -35,7 +35,7 @@ class MultiHeadAttention(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         """Draw the parameters as ``encoder_params`` does."""
         super().__init__()
-        self.config = config
+        self.config = config = require_config(config)
         width = config.d_model
         self.query, self.key, self.value, self.out = (
             _linear(width, width, config) for _ in range(4)
@@ -89,7 +89,7 @@ class EncoderLayer(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         """Draw the parameters as ``encoder_params`` does."""
         super().__init__()
-        self.config = config
+        self.config = config = require_config(config)
         self.attention = MultiHeadAttention(config)
         self.attention_norm = _norm(config)
         # A dict of modules, since `in` can be no attribute.
@@ -161,7 +161,7 @@ class Encoder(nn.Module):
     ) -> None:
         """Check the options and draw the parameters."""
         super().__init__()
-        self.config = config
+        self.config = config = require_config(config)
         if vocab_size is None and padding_idx is not None:
             raise ValueError(f"`padding_idx` needs a `vocab_size`, got {padding_idx!r} and None.")
         self.input = None

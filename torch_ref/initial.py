@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_ref.config import EncoderConfig
+from torch_ref.config import EncoderConfig, require_config
 from torch_ref.rounding import narrow, widen
 
 Shapes = dict[str, tuple[tuple[int, ...], float]]
@@ -34,6 +34,7 @@ def encoder_params(
 
     Source: ``torch.nn.TransformerEncoderLayer``. Port: ``jax_input.encoder_params``.
     """
+    require_config(config)
     d_model, d_ff, heads = config.d_model, config.d_ff, (config.num_heads, config.head_dim)
     by_width, by_inner = 1 / math.sqrt(d_model), 1 / math.sqrt(d_ff)
     projection: Shapes = {

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from torch_ref.attention import multi_head_attention
-from torch_ref.config import EncoderConfig
+from torch_ref.config import EncoderConfig, require_config
 from torch_ref.dense import Params, require_names, require_vectors
 from torch_ref.dropout_masks import DropoutMasks, mask_shapes, require_dropout_masks
 from torch_ref.ffn import from_hidden, to_hidden
@@ -56,6 +56,7 @@ def encoder_layer(
     Source: Vaswani et al. 2017, section 3.1; Xiong et al. 2020 ("pre"). Port:
     ``jax_input.encoder_layer``.
     """
+    require_config(config)
     require_vectors(x, config.d_model)
     names = ("attention", "attention_norm", "feed_forward", "feed_forward_norm")
     require_names("params", params, names)

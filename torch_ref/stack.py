@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from torch_ref.config import EncoderConfig
+from torch_ref.config import EncoderConfig, require_config
 from torch_ref.dense import Params, map_params, require_names, require_vectors
 from torch_ref.dropout_masks import DropoutMasks, mask_shapes, require_dropout_masks
 from torch_ref.layers import encoder_layer
@@ -50,6 +50,7 @@ def encoder(
 
     Source: Vaswani et al. 2017, section 3.1. Port: ``jax_input.encoder``.
     """
+    require_config(config)
     require_vectors(x, config.d_model)
     require_names("params", params, ("layers", "final_norm") if config.final_norm else ("layers",))
     _require_stacked(params["layers"], config.num_layers, "params['layers']")

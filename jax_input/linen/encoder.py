@@ -10,13 +10,13 @@ from jax.typing import ArrayLike
 from jaxtyping import Float, Integer
 
 from jax_input.attention import AttentionFn, dot_product_attention
-from jax_input.config import EncoderConfig
+from jax_input.config import EncoderConfig, require_config
 from jax_input.initial import encoder_params
 from jax_input.linen.input import TransformerInput, dropout_key
 from jax_input.linen.layers import own_params
 from jax_input.masks import Mask
 from jax_input.positions import Positions
-from jax_input.shells import input_dtype, require_config, require_vectors_alone
+from jax_input.shells import input_dtype, require_vectors_alone
 from jax_input.sinusoidal import PAPER, Sinusoid
 from jax_input.stack import encoder
 

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float, Integer
 
 from jax_input.attention import AttentionFn, dot_product_attention
-from jax_input.config import EncoderConfig
+from jax_input.config import EncoderConfig, require_config
 from jax_input.initial import encoder_params
 from jax_input.inputs import PRNGKey, transformer_input
 from jax_input.masks import Mask
@@ -26,7 +26,7 @@ from jax_input.nnx.input import (
 from jax_input.nnx.layers import own, owned
 from jax_input.origin import require_position_table
 from jax_input.positions import Positions
-from jax_input.shells import input_dtype, require_config, require_vectors_alone
+from jax_input.shells import input_dtype, require_vectors_alone
 from jax_input.sinusoidal import PAPER, Sinusoid, sinusoidal_table
 from jax_input.stack import encoder
 

@@ -9,11 +9,11 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from jax_input.attention import AttentionFn, dot_product_attention, multi_head_attention
-from jax_input.config import EncoderConfig
+from jax_input.config import EncoderConfig, require_config
 from jax_input.layers import encoder_layer
 from jax_input.masks import Mask
 from jax_input.nnx.input import Randomness, dropout_key, require_rngs
-from jax_input.shells import attention_params, layer_params, require_config
+from jax_input.shells import attention_params, layer_params
 
 
 class MultiHeadAttention(nnx.Module):

@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 from jax_input.config import EncoderConfig, require_eps
+from jax_input.initial import encoder_params
+from jax_input.layers import encoder_layer
+from jax_input.stack import encoder
 
 SIZES = {"num_layers": 2, "d_model": 12, "num_heads": 3, "d_ff": 20}
 
@@ -101,6 +104,21 @@ def test_every_word_that_is_allowed_is_accepted():
 def test_options_that_cannot_be_are_refused(option, error, message):
     with pytest.raises(error, match=re.escape(message)):
         EncoderConfig(**SIZES | option)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda config: encoder_params(jax.random.key(0), config),
+        lambda config: encoder(np.ones((1, 2, 4), np.float32), {}, config),
+        lambda config: encoder_layer(np.ones((1, 2, 4), np.float32), {}, config),
+    ],
+)
+def test_what_is_no_config_is_refused(call):
+    with pytest.raises(TypeError, match=re.escape("`config` must be a jax_input.EncoderConfig, ")):
+        call(SIZES)
+    with pytest.raises(TypeError, match=re.escape(f"got {__name__}.EncoderConfig. Make one with")):
+        call(type("EncoderConfig", (), {"__module__": __name__})())
 
 
 def test_eps_comes_back_as_a_python_number():

@@ -349,7 +349,7 @@ def test_two_steps_of_adam_move_every_kernel_and_leave_the_table():
 
 @pytest.mark.parametrize("module", ON_VECTORS)
 def test_a_config_of_another_kind_is_refused(module):
-    with pytest.raises(TypeError, match="`config` must be an EncoderConfig, got int"):
+    with pytest.raises(TypeError, match=r"`config` must be a jax_input\.EncoderConfig, got int"):
         module(config=8, deterministic=True).init(jax.random.key(0), X)
 
 

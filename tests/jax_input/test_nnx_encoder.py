@@ -261,7 +261,7 @@ def test_a_model_built_from_shapes_alone_is_filled_by_restore():
 
 @pytest.mark.parametrize("module", ON_VECTORS)
 def test_a_config_or_rngs_of_another_kind_is_refused(module):
-    with pytest.raises(TypeError, match="`config` must be an EncoderConfig, got int"):
+    with pytest.raises(TypeError, match=r"`config` must be a jax_input\.EncoderConfig, got int"):
         module(config=8, rngs=nnx.Rngs(0))
     with pytest.raises(TypeError, match=r"`rngs` must be nnx\.Rngs, got int"):
         module(config=CONFIG, rngs=0)

@@ -7,6 +7,10 @@ import torch
 from torch import nn
 
 from torch_ref.config import EncoderConfig
+from torch_ref.encoder_modules import Encoder, EncoderLayer, MultiHeadAttention
+from torch_ref.initial import encoder_params
+from torch_ref.layers import encoder_layer
+from torch_ref.stack import encoder
 
 SIZES = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
 
@@ -72,6 +76,22 @@ def test_options_out_of_range_are_refused(option, message):
 def test_options_of_another_kind_are_refused(option, message):
     with pytest.raises(TypeError, match=re.escape(message)):
         EncoderConfig(**{**SIZES, **option})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        encoder_params,
+        MultiHeadAttention,
+        EncoderLayer,
+        Encoder,
+        lambda config: encoder(torch.ones(1, 2, 4), {}, config),
+        lambda config: encoder_layer(torch.ones(1, 2, 4), {}, config),
+    ],
+)
+def test_what_is_no_config_is_refused(call):
+    with pytest.raises(TypeError, match=re.escape("must be a torch_ref.EncoderConfig, got dict.")):
+        call(SIZES)
 
 
 def test_sizes_have_no_defaults():
