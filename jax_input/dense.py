@@ -72,7 +72,8 @@ def require_leaves(name: str, params: Any, x: Array, axes: int) -> tuple[Array, 
         raise ValueError(
             f"`{name}['kernel']` has shape {list(kernel.shape)}, but must begin with the last "
             f"{'axis' if axes == 1 else f'{axes} axes'} of what it multiplies, "
-            f"{list(x.shape[-axes:])}. A PyTorch weight is [out, in]: transpose it."
+            f"{list(x.shape[-axes:])}, and end with its outputs. "
+            "A PyTorch weight is [out, in]: transpose it."
         )
     if params.get("bias") is None:
         return kernel, None

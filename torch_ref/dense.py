@@ -43,7 +43,8 @@ def dense(
         raise ValueError(
             f"`{name}['kernel']` has shape {list(kernel.shape)}, but must begin with the last "
             f"{'axis' if axes == 1 else f'{axes} axes'} of what it multiplies, "
-            f"{list(x.shape[-axes:])}. A PyTorch weight is [out, in]: transpose it."
+            f"{list(x.shape[-axes:])}, and end with its outputs. "
+            "A PyTorch weight is [out, in]: transpose it."
         )
     wide = widen(x)
     weights = rounded(widen(kernel), x.dtype).to(wide.dtype)

@@ -109,9 +109,10 @@ def test_the_precision_reaches_the_product_and_its_gradients():
         (
             {"kernel": np.ones((2, 3), np.float32)},
             "`the['kernel']` has shape [2, 3], but must begin with the last axis of what it "
-            "multiplies, [3]. A PyTorch weight is [out, in]: transpose it.",
+            "multiplies, [3], and end with its outputs. "
+            "A PyTorch weight is [out, in]: transpose it.",
         ),
-        ({"kernel": np.ones(3, np.float32)}, "`the['kernel']` has shape [3], but must begin with"),
+        ({"kernel": np.ones(3, np.float32)}, "[3], and end with its outputs. A PyTorch weight is"),
         (
             {"kernel": np.ones((3, 2), np.float32), "bias": np.ones(3, np.float32)},
             "`the['bias']` must have the shape of the kernel's outputs, [2], got [3].",
@@ -124,7 +125,7 @@ def test_parameters_that_do_not_fit_are_refused(params, message):
 
 
 def test_two_contracted_axes_are_named():
-    message = "begin with the last 2 axes of what it multiplies, [2, 3]."
+    message = "begin with the last 2 axes of what it multiplies, [2, 3], and"
     with pytest.raises(ValueError, match=re.escape(message)):
         dense(jnp.ones((1, 2, 3)), {"kernel": jnp.ones((3, 2, 4))}, 2)
 

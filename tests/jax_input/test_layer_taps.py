@@ -81,6 +81,7 @@ def test_the_result_has_the_dtype_of_x():
     [
         ({"other": {}}, ValueError, "`params` has 'other'; it must hold attention, attention_norm"),
         ({"attention": {}}, ValueError, "`params['attention']` lacks 'query' and lacks 'key' and"),
+        ({"feed_forward_norm": {}}, ValueError, "`params['feed_forward_norm']` lacks 'scale'"),
         (
             {"attention": 3},
             TypeError,

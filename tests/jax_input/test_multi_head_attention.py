@@ -99,7 +99,7 @@ def test_the_precision_reaches_every_product_and_its_gradients(function):
             {"out": {"kernel": np.ones((4, 3, 12), np.float32)}},
             ValueError,
             "`params['out']['kernel']` has shape [4, 3, 12], but must begin with the last 2 axes "
-            "of what it multiplies, [3, 4].",
+            "of what it multiplies, [3, 4], and end with its outputs.",
         ),
         (
             {"query": {"kernel": np.ones((12, 4, 3), np.float32)}},

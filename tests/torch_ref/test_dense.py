@@ -56,7 +56,10 @@ def test_a_bias_of_none_is_no_bias():
         ({}, "`params` lacks 'kernel'; it must hold kernel, bias (optional)."),
         ({"kernel": torch.ones(2, 3), "weight": 0}, "`params` has 'weight'; it must hold"),
         ({"kernel": torch.ones(3, 2)}, "has shape [3, 2], but must begin with the last axis"),
-        ({"kernel": torch.ones(2)}, "A PyTorch weight is [out, in]: transpose it."),
+        (
+            {"kernel": torch.ones(2)},
+            "[2], and end with its outputs. A PyTorch weight is [out, in]: transpose it.",
+        ),
         ({"kernel": torch.ones(2, 3), "bias": torch.ones(2)}, "must have shape [3], got [2]"),
     ],
 )

@@ -170,6 +170,8 @@ def test_what_does_not_fit_a_layer_is_refused():
     without = {k: v for k, v in params["attention"].items() if k != "out"}
     with pytest.raises(ValueError, match=r"`params\['attention'\]` lacks 'out'"):
         encoder_layer(x, {**params, "attention": without}, config)
+    with pytest.raises(ValueError, match=r"`params\['attention_norm'\]` lacks 'scale'"):
+        encoder_layer(x, {**params, "attention_norm": {}}, config)
     other = small_layer(num_heads=4)[1]
     with pytest.raises(ValueError, match=re.escape("must have shape [8, 2, 4] (d_model, num_he")):
         encoder_layer(x, other, config)
