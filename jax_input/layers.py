@@ -23,7 +23,7 @@ from jax_input.requirements import require_flag
 from jax_input.rounding import round_to, widen
 
 Taps = dict[str, Array]
-# So many, since a block's products are as fast as those of all rows, and its arrays much smaller.
+# So many vectors a block: its products are as fast as those of all, and its arrays much smaller.
 _ROWS = 512
 
 
@@ -113,6 +113,7 @@ def _added(
     name: str, x: Array, y: Array, kept: Array | None, params: Params, config: EncoderConfig
 ) -> tuple[Array, Taps]:
     """Add what a sublayer gives to its input."""
+    # A compiler may leave out a cast to 16 bits, where no block begins.
     total = widen(x) + widen(dropout(y, config.dropout_rate, mask=kept))
     total = round_to(total, x.dtype)
     x, taps = _normed("post", name, total, params, config)
