@@ -59,13 +59,18 @@ def dropout(
     elif key is None or rate == 0:
         return x
     else:
-        kept = jax.random.bernoulli(key, np.float32(1 - rate), x.shape)
+        kept = draw_kept(key, rate, x.shape)
     if rate == 1:
         return jnp.zeros_like(x)
     wide = widen(x)
     # Selected on both sides of the product, so that neither it nor its transpose meets a sum.
     scaled = product(jnp.where(kept, wide, 0), 1 / (1 - rate))
     return round_to(jnp.where(kept, scaled, 0), x.dtype)
+
+
+def draw_kept(key: PRNGKey, rate: float, shape: tuple[int, ...]) -> Bool[Array, "..."]:
+    """Draw what dropout keeps, each element with the chance 1 - ``rate``."""
+    return jax.random.bernoulli(key, np.float32(1 - rate), shape)
 
 
 def transformer_input(

@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 from jaxtyping import Float
@@ -16,7 +15,7 @@ from jax_input.attention import AttentionFn, dot_product_attention, multi_head_a
 from jax_input.config import EncoderConfig, Norm, require_config
 from jax_input.dense import Params, require_names, require_vectors
 from jax_input.ffn import from_hidden, to_hidden
-from jax_input.inputs import PRNGKey, dropout, require_key
+from jax_input.inputs import PRNGKey, draw_kept, dropout, require_key
 from jax_input.masks import Mask
 from jax_input.normalization import layer_norm
 from jax_input.requirements import require_flag
@@ -75,7 +74,11 @@ def encoder_layer(
     is_dropped = dropout_key is not None and config.dropout_rate > 0
     keys = jax.random.split(require_key(dropout_key), 4) if is_dropped else (None,) * 4
     shapes = (x.shape, (*x.shape[:-1], config.d_ff), x.shape)
-    kept, kept_hidden, kept_last = map(partial(_kept, config.dropout_rate), keys[1:], shapes)
+    # Of all vectors, however many of them are computed at a time.
+    kept, kept_hidden, kept_last = (
+        None if key is None else draw_kept(key, config.dropout_rate, shape)
+        for key, shape in zip(keys[1:], shapes, strict=True)
+    )
 
     normed, taps = _normed("pre", "attention", x, params, config)
     y = multi_head_attention(
@@ -164,11 +167,6 @@ def _in_turn(function: Callable[..., Any], *arrays: Any) -> Any:
         return function(*block)
 
     return jax.tree.map(whole, lax.map(one, jax.tree.map(blocks, arrays)))
-
-
-def _kept(rate: Any, key: PRNGKey | None, shape: tuple[int, ...]) -> Array | None:
-    """Draw what dropout keeps: of all vectors, however many of them are computed at a time."""
-    return None if key is None else jax.random.bernoulli(key, np.float32(1 - rate), shape)
 
 
 def _require_sizes(params: Params, config: EncoderConfig) -> None:

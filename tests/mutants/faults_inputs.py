@@ -53,8 +53,8 @@ DROPOUT = (
     Fault(
         "one mask serves the whole batch",
         _INPUTS,
-        "np.float32(1 - rate), x.shape)",
-        "np.float32(1 - rate), x.shape[1:])",
+        "draw_kept(key, rate, x.shape)",
+        "draw_kept(key, rate, x.shape[1:])",
         _DRAWN,
         "mask",
     ),
