@@ -81,7 +81,7 @@ def test_the_layer_is_its_formula_in_float64(norm, activation, norm_form):
 
 
 @pytest.mark.parametrize("shape", [(1, 1_201, 12), (0, 5, 12)])
-def test_blocks_of_vectors_give_the_same_bits_and_the_same_gradients(shape):
+def test_padded_blocks_give_the_same_steps_and_the_same_gradients(shape):
     """1,201 vectors are three blocks, and two vectors more, which are to count for nothing."""
     x, params, cotangent = draw(shape), layer_params(), draw(shape, seed=1)
 

@@ -1,4 +1,4 @@
-"""What the backward pass computes again: the same bits, and a quarter of the memory."""
+"""What the backward pass computes again: which bits are the same, and a quarter of the memory."""
 
 from dataclasses import replace
 
@@ -45,6 +45,19 @@ def test_what_is_computed_again_has_the_same_bits_and_the_same_gradients(scan, r
     for ours, theirs in zip(jax.tree.leaves(slopes_again), jax.tree.leaves(slopes), strict=True):
         bound = scale * max(np.abs(theirs).max(), 1)
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=bound)
+
+
+@pytest.mark.xfail(reason="a norm of a block sums in another order than one of all vectors")
+def test_several_blocks_give_the_same_bits():
+    config = EncoderConfig(num_layers=1, d_model=8, num_heads=2, d_ff=16, norm="pre")
+    params = encoder_params(jax.random.key(0, impl="rbg"), config)
+    plain, again = (
+        jax.jit(encoder, static_argnames="config")(
+            draw((3, 400, 8)), params, replace(config, remat=remat)
+        )
+        for remat in (None, "full")
+    )
+    np.testing.assert_array_equal(plain, again)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
